@@ -1,0 +1,205 @@
+"""``invoke.yaml`` → typed settings.
+
+Everything stands under the one key ``patchbisect:``. An unknown key is an error that names the nearest one:
+a misspelt setting that is silently ignored costs days.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from patchbisect.errors import UsageError
+
+SETTINGS_FILE = "invoke.yaml"
+PIN_FILE = Path("patches") / "pin.toml"
+
+FlagValue = bool | int | float | str | tuple[str, ...]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``"did you mean 'x'?"``, or the known names where nothing is near."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"known: {', '.join(names)}" if names else "there are none"
+
+
+def _quoted(value: Any) -> Any:
+    # YAML reads on, 012, 12:30 and 0.50 as True, 10, 750 and 0.5; the server would get another value than was written.
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a string: quote it in {SETTINGS_FILE}, YAML changes unquoted values")
+    return value
+
+
+Quoted = Annotated[str, BeforeValidator(_quoted)]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, alias_generator=lambda n: n.replace("_", "-")
+    )
+
+
+class Upstream(_Settings):
+    """Where SGLang's code comes from."""
+
+    source: Literal["auto", "git", "release"] = "auto"
+    """``git``: a clone of the pin's upstream. ``release``: wheels. ``auto``: git if it answers, else release."""
+    clone: str | None = None
+    """A local clone to take commits from instead of the pin's URL."""
+    pip_args: tuple[str, ...] = ()
+    """More arguments for pip when a release is downloaded."""
+
+
+class EmbeddedSettings(_Settings):
+    """The box on this machine without a GPU."""
+
+    torch_index: str | None = None
+    """``--index-url`` for a CPU build of torch, where pip's plain torch would be a CUDA build."""
+    python: str | None = None
+    """Interpreter to build the environment with; default: the first on PATH that has wheels."""
+
+
+class BoxConfig(_Settings):
+    """One machine, or container, that can run a server."""
+
+    embedded: bool = False
+    """This machine with the CPU-only environment of ``invoke setup``."""
+    host: str | None = None
+    """Host name or alias of ``~/.ssh/config``."""
+    user: str | None = None
+    port: int | None = None
+    prefix: tuple[str, ...] = ()
+    """A command prefix that reaches the box, like ``[docker, exec, -i, sglang]``."""
+    dir: str | None = None
+    """Our directory on the box. Default: ``~/.patchbisect-box``, for ``local`` the state directory's ``box/``."""
+    python: str | None = None
+    """The server's interpreter on the box."""
+    agent_python: str = "python3"
+    """The agent's interpreter (3.9 or later, standard library)."""
+    checkout: str | None = None
+    """The user's own SGLang clone on the box: base commits and built files are taken from it; never written."""
+    gpus: tuple[int, ...] = ()
+    """GPU indices that belong to this box. Empty: all."""
+    env: Mapping[str, Quoted] = Field(default_factory=dict)
+    pythonpath: tuple[str, ...] = ()
+    """More entries after the point's code."""
+    build: str | None = None
+    """Command that builds what git does not track, when its sources differ from the checkout's."""
+
+
+class Profile(_Settings):
+    """A named launch command."""
+
+    until: Literal["kv-allocated", "ready"] = "ready"
+    flags: Mapping[str, FlagValue] = Field(default_factory=dict)
+    """Without dashes: ``true`` is a bare flag, ``false`` leaves it out, a list gives several values."""
+    env: Mapping[str, Quoted] = Field(default_factory=dict)
+    port: int | None = None
+    """HTTP port. Default: a free one, anew for each launch."""
+
+
+class Settings(_Settings):
+    """All of ``patchbisect:``."""
+
+    box: str = "local"
+    profile: str = "tiny"
+    upstream: Upstream = Upstream()
+    embedded: EmbeddedSettings = EmbeddedSettings()
+    boxes: Mapping[str, BoxConfig] = Field(default_factory=lambda: {"local": BoxConfig(embedded=True)})
+    profiles: Mapping[str, Profile] = Field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    """More names of variables and flags whose values are secret, beside those that look like one."""
+    silence: Mapping[str, float] = Field(default_factory=dict)
+    """Seconds of silence per stage after which a server counts as hung, where the default does not fit."""
+
+    def box_named(self, name: str | None) -> tuple[str, BoxConfig]:
+        """The box of that name, or the default one. Raises UsageError."""
+        wanted = name or self.box
+        if wanted not in self.boxes:
+            raise UsageError(f"unknown box '{wanted}'", remedy=nearest(wanted, self.boxes))
+        return wanted, self.boxes[wanted]
+
+    def profile_named(self, name: str | None) -> tuple[str, Profile]:
+        """The profile of that name, or the default one. Raises UsageError."""
+        wanted = name or self.profile
+        if wanted not in self.profiles:
+            raise UsageError(f"unknown profile '{wanted}'", remedy=nearest(wanted, self.profiles))
+        return wanted, self.profiles[wanted]
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A queue repository: its root, its state directory, its settings."""
+
+    root: Path
+    state: Path
+    settings: Settings
+
+    @property
+    def patches(self) -> Path:
+        return self.root / "patches"
+
+
+def find_root(start: Path) -> Path:
+    """The nearest directory at or above ``start`` that holds ``patches/pin.toml``. Raises UsageError."""
+    for candidate in (start, *start.parents):
+        if (candidate / PIN_FILE).is_file():
+            return candidate
+    raise UsageError(
+        f"no {PIN_FILE} in {start} or above it",
+        remedy="run this inside a patch queue repository",
+    )
+
+
+def load_project(start: Path | None = None) -> Project:
+    """Find the repository around ``start`` (default: the working directory) and read its settings. Raises UsageError."""
+    root = find_root((start or Path.cwd()).resolve())
+    home = os.environ.get("PATCHBISECT_HOME")
+    state = Path(home).expanduser().resolve() if home else root / ".patchbisect"
+    return Project(root=root, state=state, settings=load_settings(root / SETTINGS_FILE))
+
+
+def load_settings(path: Path) -> Settings:
+    """Read one settings file; a missing one gives the defaults. Raises UsageError with file and key."""
+    if not path.is_file():
+        return Settings()
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise UsageError(f"{where}: not valid YAML: {error.problem}", remedy="mend that line") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not valid YAML: {error}", remedy="mend the file") from error
+    section = (document or {}).get("patchbisect") if isinstance(document or {}, dict) else None
+    try:
+        return Settings.model_validate(section or {})
+    except ValidationError as error:
+        raise UsageError(_explain(path, error), remedy="mend that key; docs/settings.md lists them all") from error
+
+
+def _explain(path: Path, error: ValidationError) -> str:
+    first = error.errors()[0]
+    keys = [str(part) for part in first["loc"] if part not in ("bool", "int", "float", "str", "tuple[str, ...]")]
+    where = ".".join(["patchbisect", *keys])
+    if first["type"] == "extra_forbidden":
+        return f"{path}: unknown key '{where}'; {nearest(keys[-1], _known_keys(keys[:-1]))}"
+    return f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}"
+
+
+def _known_keys(path: list[str]) -> list[str]:
+    model: type[BaseModel] = Settings
+    if path:
+        sections = {"upstream": Upstream, "embedded": EmbeddedSettings, "boxes": BoxConfig, "profiles": Profile}
+        model = sections.get(path[0], Settings)
+    return [field.alias or name for name, field in model.model_fields.items()]
