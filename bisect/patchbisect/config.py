@@ -162,7 +162,7 @@ def find_root(start: Path) -> Path:
 
 
 def load_project(start: Path | None = None) -> Project:
-    """Find the repository around ``start`` (default: the working directory) and read its settings. Raises UsageError."""
+    """The repository around ``start`` (default: the working directory) with its settings. Raises UsageError."""
     root = find_root((start or Path.cwd()).resolve())
     home = os.environ.get("PATCHBISECT_HOME")
     state = Path(home).expanduser().resolve() if home else root / ".patchbisect"
@@ -198,8 +198,11 @@ def _explain(path: Path, error: ValidationError) -> str:
 
 
 def _known_keys(path: list[str]) -> list[str]:
-    model: type[BaseModel] = Settings
-    if path:
-        sections = {"upstream": Upstream, "embedded": EmbeddedSettings, "boxes": BoxConfig, "profiles": Profile}
-        model = sections.get(path[0], Settings)
+    sections: dict[str, type[BaseModel]] = {
+        "upstream": Upstream,
+        "embedded": EmbeddedSettings,
+        "boxes": BoxConfig,
+        "profiles": Profile,
+    }
+    model = sections.get(path[0], Settings) if path else Settings
     return [field.alias or name for name, field in model.model_fields.items()]
