@@ -5,7 +5,9 @@ Sizes ending in ``_gb`` are GiB (bytes / 2**30), as in SGLang's own log lines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -296,3 +298,16 @@ class CodeCommit:
     source: str
     patches: tuple[str, ...] = ()
     shifted: tuple[str, ...] = ()
+
+
+def content_id(
+    *, tree: str, arguments: Sequence[str], env: Mapping[str, str], packages: Mapping[str, str] = EMPTY
+) -> str:
+    """What makes two points run the same: sha256 (hex) of canonical JSON of what decides a start.
+
+    ``tree`` is the id of ``python/sglang`` without generated files, ``arguments`` are resolved and hold neither host
+    nor port, ``env`` holds the variables that matter, secrets left out. Titles and comments of patches do not count.
+    """
+    content = {"tree": tree, "arguments": list(arguments), "env": dict(env), "packages": dict(packages)}
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()

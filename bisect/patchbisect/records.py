@@ -47,6 +47,7 @@ class PointEntry(BaseModel):
     upstream: str
     pin: str
     release: str = ""
+    wheel_sha256: str = ""
     tag: str = ""
     base_rev: str = ""
     patches: tuple[PatchEntry, ...] = ()
