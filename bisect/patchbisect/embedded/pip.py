@@ -1,0 +1,157 @@
+"""pip in the embedded box's environment: what it would take, what it takes, and what it left unfinished."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from patchbisect.embedded.commands import Finished, Run, clean_environment
+from patchbisect.errors import BoxError, PatchbisectError
+
+_GPU_PARTS = ("nvidia-", "cuda-", "triton", "pytorch-triton", "rocm", "intel-")
+_UNREACHABLE = ("connection broken by", "Failed to establish a new connection", "Temporary failure in name resolution")
+
+
+class NoWheels(PatchbisectError):
+    """This interpreter cannot have what the embedded box needs; another may."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A line of pip's as data: what it is doing, and how far a download is, in bytes."""
+
+    detail: str
+    done_bytes: int | None = None
+    total_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pip:
+    """pip of one interpreter. ``keep_open`` are descriptors that it inherits."""
+
+    python: Path
+    run: Run
+    keep_open: tuple[int, ...] = ()
+
+    def install(self, *arguments: str, progress: Callable[[Transfer], None]) -> None:
+        """``pip install --no-deps`` of wheels only. Raises NoWheels or BoxError."""
+        reader = _Reader(progress)
+        command = ["install", "--no-deps", "--no-input", "--only-binary=:all:", *arguments]
+        done = self._call(command, on_line=reader.line)
+        if done.exit_code:
+            raise _failure(done)
+
+    def would_take(self, *arguments: str) -> Mapping[str, Any]:
+        """pip's installation report for one requirement, without installing it. Raises NoWheels or BoxError."""
+        command = ["install", "--dry-run", "--ignore-installed", "--no-deps", "--no-input", "--only-binary=:all:"]
+        done = self._call([*command, "--quiet", "--report=-", *arguments], on_line=lambda line: None)
+        if done.exit_code:
+            raise _failure(done)
+        report: Mapping[str, Any] = json.loads(done.output[done.output.index("{") :])
+        return report
+
+    def _call(self, command: Sequence[str], *, on_line: Callable[[str], None]) -> Finished:
+        return self.run(
+            [str(self.python), "-m", "pip", *command],
+            env={**clean_environment(), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"},
+            on_line=on_line,
+            keep_open=self.keep_open,
+        )
+
+
+class _Reader:
+    """pip's lines → Transfer. With ``--progress-bar raw`` (pip 24.1) a download prints ``Progress 123 of 456``."""
+
+    def __init__(self, progress: Callable[[Transfer], None]) -> None:
+        self._progress = progress
+        self._file = ""
+
+    def line(self, text: str) -> None:
+        if found := re.match(r"Progress (\d+) of (\d+)", text):
+            done, total = map(int, found.groups())
+            self._progress(Transfer(self._file, done_bytes=done, total_bytes=total))
+        elif found := re.match(r"\s*(Downloading|Using cached|Processing) (\S+)", text):
+            self._file = found[2].rsplit("/", 1)[-1]
+            if self._file.endswith(".whl"):
+                self._progress(Transfer(self._file))
+        elif text.startswith("Installing collected packages"):
+            self._progress(Transfer(f"unpacking {text.count(',') + 1} packages"))
+
+
+def gpu_parts(report: Mapping[str, Any]) -> tuple[str, ...]:
+    """What in pip's report for torch belongs to a GPU build: local version, dependencies. Empty: a CPU build."""
+    parts: list[str] = []
+    for item in report["install"]:
+        metadata = item["metadata"]
+        local = Version(metadata["version"]).local or "cpu"
+        if not local.startswith("cpu"):
+            parts.append(f"+{local}")
+        for line in metadata.get("requires_dist", ()):
+            needed = Requirement(line)
+            wanted = needed.marker is None or needed.marker.evaluate({**report["environment"], "extra": ""})
+            if wanted and needed.name.lower().startswith(_GPU_PARTS):
+                parts.append(needed.name)
+    return tuple(parts)
+
+
+def unfinished(site_packages: Path) -> Iterator[Path]:
+    """``.dist-info`` folders of packages that are not there in full: pip was killed, the disk was full, files are gone.
+
+    pip writes INSTALLER after all files and RECORD lists each with its size; without this check pip takes a package
+    with a METADATA file for installed.
+    """
+    for info in sorted(site_packages.glob("*.dist-info")):
+        record = info / "RECORD"
+        if not (record.exists() and (info / "INSTALLER").exists()) or any(_damaged(site_packages, record)):
+            yield info
+
+
+def _damaged(site_packages: Path, record: Path) -> Iterator[str]:
+    with record.open(newline="", encoding="utf-8") as lines:
+        for name, _, size in csv.reader(lines):
+            file = site_packages / name
+            if size and (not file.exists() or file.stat().st_size != int(size)) and file.parent != record.parent:
+                yield name
+
+
+def forget_unfinished(venv: Path) -> list[str]:
+    """Make pip install again what is not there in full; returns the names."""
+    names = []
+    for site_packages in venv.glob("lib/python*/site-packages"):
+        for info in unfinished(site_packages):
+            shutil.rmtree(info)
+            names.append(info.name.removesuffix(".dist-info"))
+    return names
+
+
+def pinned(pins: str) -> dict[str, str]:
+    """``name==version`` lines as a mapping."""
+    wanted = [Requirement(line) for line in pins.splitlines() if line.strip() and not line.startswith("#")]
+    return {canonicalize_name(item.name): str(item.specifier).removeprefix("==") for item in wanted}
+
+
+def _failure(done: Finished) -> PatchbisectError:
+    errors = [line.removeprefix("ERROR: ") for line in done.output.splitlines() if line.startswith("ERROR: ")]
+    last = errors[-1] if errors else next(reversed(done.output.split("\n")), "").strip() or f"exit {done.exit_code}"
+    if any(sign in done.output for sign in _UNREACHABLE):
+        return BoxError(
+            f"pip cannot reach its package index: {last}",
+            remedy="check the network and pip's configuration (pip config list), then run setup again: it goes on here",
+        )
+    if "No matching distribution found" in last:
+        return NoWheels(last)
+    if "No space left on device" in done.output:
+        return BoxError("the disk is full", remedy="free about 2 GB below the state directory, then run setup again")
+    return BoxError(f"pip failed: {last}", remedy="run setup again: it goes on where it stopped")

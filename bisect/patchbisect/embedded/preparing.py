@@ -1,0 +1,247 @@
+"""``setup``: make the embedded box, one stamped step after the other.
+
+A step leaves a stamp, keyed by its inputs, when it has succeeded; a call that was interrupted anywhere, by SIGKILL
+too, is continued by the next one. One call at a time works on a state directory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchbisect.config import EmbeddedSettings
+from patchbisect.embedded.commands import Run, clean_environment, run
+from patchbisect.embedded.environment import (
+    CONSTRAINTS,
+    STANDINS,
+    Embedded,
+    Layout,
+    complete_key,
+    digest,
+    find,
+    layout,
+)
+from patchbisect.embedded.interpreters import Interpreter, usable
+from patchbisect.embedded.models import MODELS, write_models
+from patchbisect.embedded.pip import NoWheels, Pip, Transfer, forget_unfinished, gpu_parts, pinned
+from patchbisect.errors import BoxError, UsageError
+
+NEEDED_GB = 2.0
+"""Free disk for a fresh environment, in GiB: 1.4 GB installed (measured) and pip's unpacked downloads on the way."""
+
+_CHECK = """
+import json, sys
+import torch, transformers, triton, sgl_kernel.kvcacheio
+assert torch.version.cuda is None, "torch is a CUDA build"
+assert torch.ones(2, dtype=torch.bfloat16).sum().item() == 2
+sgl_kernel.kvcacheio.transfer_kv_per_layer
+print("VERSIONS", json.dumps({
+    "python": "%d.%d.%d" % sys.version_info[:3],
+    "torch": torch.__version__,
+    "transformers": transformers.__version__,
+    "triton": triton.__version__ + " (stand-in)",
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What setup is doing: sizes in bytes, of one download or of a finished step; seconds since setup began."""
+
+    step: str
+    detail: str
+    done_bytes: int | None = None
+    total_bytes: int | None = None
+    seconds: float = 0.0
+
+
+Report = Callable[[Progress], None]
+
+
+def setup(
+    state: Path,
+    *,
+    settings: EmbeddedSettings,
+    progress: Report,
+    run: Run = run,
+    pins: str | None = None,
+) -> Embedded:
+    """Prepare the embedded box under ``state`` and return it; does nothing when it is complete.
+
+    Raises UsageError where no interpreter here can have it (no venv, no wheels, only a CUDA build of torch) and
+    BoxError where the machine failed (network, disk). ``run`` and ``pins`` are for tests.
+    """
+    pins = CONSTRAINTS.read_text(encoding="utf-8") if pins is None else pins
+    if ready := find(state, pins=pins):
+        return ready
+    place = layout(state)
+    began = time.monotonic()
+
+    def say(step: str, what: Transfer) -> None:
+        seconds = time.monotonic() - began
+        progress(Progress(step, what.detail, what.done_bytes, what.total_bytes, seconds))
+
+    with _alone(place, say) as lock:
+        if ready := find(state, pins=pins):  # the call that was waited for has done it
+            return ready
+        _Preparation(place=place, settings=settings, pins=pins, run=run, lock=lock, say=say).do()
+    ready = find(state, pins=pins)
+    assert ready is not None, "a finished setup is found"
+    return ready
+
+
+@contextmanager
+def _alone(place: Layout, say: Callable[[str, Transfer], None]) -> Iterator[int]:
+    """Hold the lock. pip inherits it, so a pip that outlives a killed setup keeps the next one waiting."""
+    place.root.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(place.lock, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("wait", Transfer("another setup is at work here"))
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Preparation:
+    place: Layout
+    settings: EmbeddedSettings
+    pins: str
+    run: Run
+    lock: int
+    say: Callable[[str, Transfer], None]
+
+    def do(self) -> None:
+        refused: list[str] = []
+        for interpreter in self._interpreters():
+            try:
+                self._environment(interpreter)
+                self._packages(interpreter)
+                break
+            except NoWheels as why:
+                shutil.rmtree(self.place.venv, ignore_errors=True)
+                refused.append(f"Python {interpreter.full}: {why.message}")
+                remedy = why.remedy
+        else:
+            raise UsageError(
+                "no Python here can have the embedded box's packages: " + "; ".join(refused),
+                remedy=remedy or "install python3.11 with venv, or name an interpreter in the setting embedded.python",
+            )
+        self._models()
+        self._check()
+
+    def _interpreters(self) -> Iterator[Interpreter]:
+        yield from usable(self.settings.python, run=self.run)
+
+    def _environment(self, interpreter: Interpreter) -> None:
+        """A bare virtual environment with the pinned pip (older ones download a wheel to read its metadata)."""
+        key = digest("venv", interpreter.real, interpreter.full, pinned(self.pins)["pip"])
+        if self.place.read_stamp("venv", key=key) is not None and self.place.python.exists():
+            return
+        self._room()
+        self.say("venv", Transfer(f"Python {interpreter.full} ({interpreter.real})"))
+        # Away first: what a killed call left half made is not worth a look.
+        shutil.rmtree(self.place.venv, ignore_errors=True)
+        done = self.run(
+            [str(interpreter.path), "-m", "venv", str(self.place.venv)],
+            env=clean_environment(),
+            on_line=lambda line: None,
+            keep_open=(self.lock,),
+        )
+        if done.exit_code:
+            raise BoxError(
+                f"{interpreter.path} cannot make a virtual environment: {done.output.strip().splitlines()[-1:]}",
+                remedy=f"on Debian and Ubuntu: apt install python{interpreter.version}-venv",
+            )
+        self._pip().install(f"pip=={pinned(self.pins)['pip']}", progress=lambda what: self.say("venv", what))
+        self.place.write_stamp("venv", key=key, facts={"python": interpreter.full})
+
+    def _packages(self, interpreter: Interpreter) -> None:
+        key = digest("packages", interpreter.real, interpreter.full, self.pins)
+        again = forget_unfinished(self.place.venv)
+        if self.place.read_stamp("packages", key=key) is not None and not again:
+            return
+        if again:
+            self.say("packages", Transfer(f"repairing {', '.join(again)}"))
+        self._torch(interpreter)
+        wanted = self.place.root / "constraints.txt"
+        wanted.write_text(self.pins, encoding="utf-8")
+        self._install("packages", "-r", str(wanted))
+        size = _size(self.place.venv)
+        self.say("packages", Transfer("installed", done_bytes=size, total_bytes=size))
+        self.place.write_stamp("packages", key=key, facts={"bytes": size})
+
+    def _torch(self, interpreter: Interpreter) -> None:
+        """torch first and from its own index, where one is set; never a CUDA build."""
+        wanted = f"torch=={pinned(self.pins)['torch']}"
+        source = _source(self.settings.torch_index)
+        self.say("torch", Transfer(f"which build pip would take for Python {interpreter.version}"))
+        report = self._pip().would_take(*source, wanted)
+        if parts := gpu_parts(report):
+            raise NoWheels(
+                f"pip would take a CUDA build of {wanted} ({', '.join(parts[:3])}, several GB)",
+                remedy="set embedded.torch-index to an index, or a folder of wheels, that has a CPU build of "
+                f"torch {pinned(self.pins)['torch']} for Python {interpreter.version}",
+            )
+        self._install("torch", *source, wanted)
+
+    def _install(self, step: str, *arguments: str) -> None:
+        self._pip().install("--progress-bar=raw", *arguments, progress=lambda what: self.say(step, what))
+
+    def _models(self) -> None:
+        self.say("models", Transfer(", ".join(MODELS)))
+        write_models(self.place.models)
+
+    def _check(self) -> None:
+        """Import it all once, with the stand-ins in place, and keep the versions that it reports."""
+        self.say("check", Transfer("importing torch, transformers and the stand-ins"))
+        done = self.run(
+            [str(self.place.python), "-c", _CHECK],
+            env={**clean_environment(), "PYTHONPATH": str(STANDINS)},
+            on_line=lambda line: None,
+            keep_open=(),
+        )
+        lines = done.output.strip().splitlines() or [""]
+        versions = next((line.removeprefix("VERSIONS ") for line in lines if line.startswith("VERSIONS ")), None)
+        if done.exit_code or versions is None:
+            raise BoxError(
+                f"the embedded box was installed but does not work: {lines[-1]}",
+                remedy=f"remove {self.place.root} and run setup again",
+            )
+        self.place.write_stamp("check", key=complete_key(self.pins), facts=json.loads(versions))
+
+    def _pip(self) -> Pip:
+        return Pip(python=self.place.python, run=self.run, keep_open=(self.lock,))
+
+    def _room(self) -> None:
+        free = shutil.disk_usage(self.place.root).free / 2**30
+        if free < NEEDED_GB:
+            raise BoxError(
+                f"the embedded box needs {NEEDED_GB:.0f} GB of disk, {free:.1f} GB are free at {self.place.root}",
+                remedy="make room, or move the state directory with PATCHBISECT_HOME",
+            )
+
+
+def _source(torch_index: str | None) -> tuple[str, ...]:
+    """pip's arguments for the setting: nothing, a folder of wheels, or an index instead of pip's own."""
+    if not torch_index:
+        return ()
+    folder = Path(torch_index).expanduser()
+    if folder.is_dir() and any(folder.glob("*.whl")):
+        return ("--no-index", "--find-links", str(folder))
+    return ("--index-url", torch_index)
+
+
+def _size(folder: Path) -> int:
+    return sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir())
