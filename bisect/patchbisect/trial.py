@@ -104,6 +104,7 @@ class Trial:
     point: Point
     content_id: str
     verdict: Verdict
+    by_hand: str = ""
     timings: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -397,6 +398,7 @@ def _recorded(
         point=prepared.point,
         content_id=prepared.content_id,
         verdict=launched.verdict,
+        by_hand=record.by_hand,
         timings=timings,
     )
 

@@ -1,0 +1,154 @@
+"""A bisection's question and its answer, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from patchbisect.bisection.judging import BadIs, Target
+from patchbisect.model import Change, Stage, Timeline
+from patchbisect.search import Observation, Rates
+from patchbisect.trial import Trial
+from patchbisect.wire import Json, verdict_to_json
+
+
+class AnswerKind(StrEnum):
+    """What a bisection can say. A closed list; the words of ``bisect --json``."""
+
+    FOUND = "found"
+    SET = "set"
+    NONE = "none"
+    INCONCLUSIVE = "inconclusive"
+    ENDPOINT_FAILED = "endpoint-failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to find out, and how sure to be."""
+
+    timeline: Timeline
+    until: Stage
+    bad_is: BadIs = "signature"
+    rates: Rates = field(default_factory=Rates.deterministic)
+    confidence: float = 0.95
+    repeats: int = 3
+    """Further launches of an endpoint that disagrees."""
+    max_launches: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One trial as the bisection saw it. ``position`` is k of point k, None for a point off the timeline."""
+
+    purpose: str
+    position: int | None
+    observation: Observation | None
+    trial: Trial
+
+
+class Claim(StrEnum):
+    """What a proof claims; the values are the keys of ``proof`` in ``bisect --json``."""
+
+    CULPRIT_BAD = "culprit_bad"
+    PARENT_GOOD = "parent_good"
+    WITHOUT_CULPRIT_GOOD = "without_culprit_good"
+    """The bad end without the culprit: the culprit is necessary."""
+    ALONE_BAD = "alone_bad"
+    """The good end with the culprit alone: the culprit is sufficient."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProofStep:
+    """One claim and what a trial said to it: ``confirmed``, ``refuted``, or ``not testable: why``."""
+
+    claim: Claim
+    status: str
+    trial: Trial | None = None
+
+    @property
+    def confirmed(self) -> bool:
+        return self.status == "confirmed"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The answer, with all it rests on."""
+
+    answer: AnswerKind
+    reason: str
+    timeline: Timeline
+    culprit: Change | None = None
+    position: int | None = None
+    """The culprit turns point ``position - 1`` into point ``position``."""
+    candidates: tuple[Change, ...] = ()
+    confidence: float = 0.0
+    assumed_deterministic: bool = False
+    target: Target | None = None
+    steps: tuple[Step, ...] = ()
+    proof: tuple[ProofStep, ...] = ()
+
+    @property
+    def launches(self) -> int:
+        return len(self.steps)
+
+    @property
+    def proven(self) -> bool:
+        return bool(self.proof) and all(step.confirmed or step.status.startswith("not testable") for step in self.proof)
+
+    def trial_at(self, position: int, observation: Observation) -> Trial | None:
+        """The first trial of that point that was judged so."""
+        hits = (s.trial for s in self.steps if s.position == position and s.observation is observation)
+        return next(hits, None)
+
+
+def finding_to_json(finding: Finding) -> Json:
+    """The document of ``bisect --json``."""
+    return {
+        "answer": finding.answer.value,
+        "reason": finding.reason,
+        "culprit": change_to_json(finding.culprit, finding.position) if finding.culprit else None,
+        "candidates": [change_to_json(change) for change in finding.candidates],
+        "confidence": round(finding.confidence, 4),
+        "assumed_deterministic": finding.assumed_deterministic,
+        "target": str(finding.target.signature) if finding.target else None,
+        "launches": finding.launches,
+        "proof": {
+            step.claim.value: {"status": step.status, "run": step.trial.record if step.trial else None}
+            for step in finding.proof
+        },
+        "good": finding.timeline.good.name,
+        "bad": finding.timeline.bad.name,
+        "timeline": [change_to_json(change, k) for k, change in enumerate(finding.timeline.changes, start=1)],
+        "trials": [_step_to_json(step) for step in finding.steps],
+        "reproduce": _reproduce(finding),
+    }
+
+
+def change_to_json(change: Change, position: int | None = None) -> Json:
+    document: Json = {"kind": change.axis.value, "id": change.subject, "title": change.title}
+    return document if position is None else {"position": position, **document}
+
+
+def _step_to_json(step: Step) -> Json:
+    verdict = verdict_to_json(step.trial.verdict)
+    shown = ("outcome", "stage", "cause", "signature", "deciding", "why", "facts", "patch")
+    return {
+        "purpose": step.purpose,
+        "position": step.position,
+        "point": step.trial.point.name,
+        "run": step.trial.record,
+        "observation": step.observation.name.lower() if step.observation else None,
+        "verdict": {key: verdict[key] for key in shown if key in verdict},
+        "seconds": step.trial.timings.get("total"),
+    }
+
+
+def _reproduce(finding: Finding) -> Json:
+    """How to see culprit and parent again: by a task, and by one shell line on the box."""
+    trials = {step.claim: step.trial for step in finding.proof if step.trial}
+    wanted = {"culprit": trials.get(Claim.CULPRIT_BAD), "parent": trials.get(Claim.PARENT_GOOD)}
+    return {
+        who: {"task": f"invoke launch --point run:{trial.record}", "by_hand": trial.by_hand}
+        for who, trial in wanted.items()
+        if trial
+    }

@@ -1,0 +1,56 @@
+"""What the search is told of a verdict: bad, good, untestable, or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from patchbisect.model import Milestone, Outcome, Persistence, Role, Signature, Stage, Verdict
+from patchbisect.search import Observation
+
+BadIs = Literal["signature", "outcome", "any"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What counts as bad: the failure of the bad end, seen as its signature, its outcome, or any failure."""
+
+    signature: Signature
+    bad_is: BadIs = "signature"
+    until: Stage = Stage.SERVING
+
+    def judge(self, verdict: Verdict) -> Observation | None:
+        """BAD: the target. GOOD: its stage was passed. SKIP: failed before it or otherwise in it. None: void."""
+        if verdict.outcome is Outcome.VOID:
+            return Observation.SKIP if verdict.persistence is Persistence.PERMANENT else None
+        if self._matches(verdict):
+            return Observation.BAD
+        return Observation.GOOD if self._passed(verdict) else Observation.SKIP
+
+    def _matches(self, verdict: Verdict) -> bool:
+        if self.bad_is == "any":
+            return not reached(verdict, until=self.until)
+        if self.bad_is == "outcome":
+            return verdict.outcome is self.signature.outcome
+        return verdict.signature == self.signature
+
+    def _passed(self, verdict: Verdict) -> bool:
+        if reached(verdict, until=self.until):
+            return True
+        stage = self.signature.stage
+        return stage is not None and Milestone(self.signature.role or Role.TARGET, stage) in verdict.passed
+
+
+def reached(verdict: Verdict, *, until: Stage) -> bool:
+    """Whether the server got as far as it was asked to."""
+    return verdict.outcome is Outcome.READY or (until is Stage.KV_ALLOC and verdict.outcome is Outcome.KV_ALLOCATED)
+
+
+def is_transient(verdict: Verdict) -> bool:
+    """A void that is worth another launch, and never an observation."""
+    return verdict.outcome is Outcome.VOID and verdict.persistence is not Persistence.PERMANENT
+
+
+def short(verdict: Verdict) -> str:
+    """``oom/kv-profile``: for a line in a table or a sentence."""
+    return "/".join(str(part) for part in (verdict.outcome, verdict.cause or verdict.stage) if part)
