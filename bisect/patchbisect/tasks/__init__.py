@@ -1,0 +1,21 @@
+"""The face: short tasks that parse, call and print. Heavy imports stand inside them, so that ``--help`` is fast."""
+
+from invoke import Collection
+
+from patchbisect.tasks import bisecting, launching, project, queue, recorded
+
+namespace = Collection(
+    queue.queue,
+    queue.apply_queue,
+    launching.launch,
+    launching.trial,
+    launching.classify,
+    launching.explain,
+    recorded.runs,
+    recorded.show,
+    project.setup,
+    project.demo,
+    project.test,
+)
+namespace.add_collection(bisecting.collection)
+namespace.configure({"run": {"in_stream": False}})

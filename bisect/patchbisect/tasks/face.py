@@ -1,0 +1,71 @@
+"""What every task shares: errors as one clear line, JSON on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import functools
+import json as jsonlib
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import invoke
+
+from patchbisect.errors import PatchbisectError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Columns for a pipe: a table must not be folded to the 80 that Rich assumes there.
+_PIPE_COLUMNS = 140
+
+
+def task(**options: Any) -> Callable[[Callable[..., None]], invoke.Task[Any]]:
+    """Invoke's ``task`` without automatic short flags, that turns our errors into a message and an exit code."""
+
+    def decorate(body: Callable[..., None]) -> invoke.Task[Any]:
+        @functools.wraps(body)
+        def guarded(*args: Any, **kwargs: Any) -> None:
+            try:
+                body(*args, **kwargs)
+            except PatchbisectError as error:
+                raise invoke.Exit(explain(error), code=error.exit_code) from None
+            except KeyboardInterrupt:
+                raise invoke.Exit("interrupted: no server was left behind", code=130) from None
+            except BrokenPipeError:
+                # The reader of our output went away (``| head``): not a fault; keep Python from complaining at exit.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+        return invoke.task(auto_shortflags=False, **options)(guarded)
+
+    return decorate
+
+
+def explain(error: PatchbisectError) -> str:
+    """The message, and the next step on a line of its own."""
+    return f"error: {error.message}" + (f"\n  {error.remedy}" if error.remedy else "")
+
+
+def negative() -> invoke.Exit:
+    """The task ran and the answer is negative."""
+    return invoke.Exit(code=1)
+
+
+def emit(document: Any) -> None:
+    """Exactly one JSON document on stdout."""
+    sys.stdout.write(jsonlib.dumps(document, indent=2, default=str) + "\n")
+    sys.stdout.flush()
+
+
+def say(text: str) -> None:
+    """Progress and warnings."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def console() -> Console:
+    """Standard output for people: fits the terminal, plain in a pipe, without colour under NO_COLOR."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else _PIPE_COLUMNS
+    return Console(width=width, highlight=False, soft_wrap=False)
