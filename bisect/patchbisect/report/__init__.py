@@ -1,0 +1,1 @@
+"""Renders records and journals: text here, pages and pictures beside it."""

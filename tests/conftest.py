@@ -1,0 +1,75 @@
+"""Tiers: unmarked tests are fast; ``ci``, ``real``, ``sshd`` run in CI; ``full`` only on request.
+
+Real servers share two cores, so they run one at a time whatever ``-n`` says. In CI a skipped test of the ``real``
+or ``sshd`` kind is a failure: it means that nobody looked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+MOST_REAL_LAUNCHES_IN_CI = 40
+_LAUNCHES_FILE = "PATCHBISECT_TEST_LAUNCHES"
+
+NEVER_SKIPPED_IN_CI = ("real", "sshd")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        path = Path(config.rootpath) / ".patchbisect" / "real-launches.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+        os.environ[_LAUNCHES_FILE] = str(path)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("real"):
+            item.add_marker(pytest.mark.xdist_group("real"))
+        elif item.get_closest_marker("sshd"):
+            item.add_marker(pytest.mark.xdist_group("sshd"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    kind = next((name for name in NEVER_SKIPPED_IN_CI if item.get_closest_marker(name)), None)
+    if kind and report.skipped and os.environ.get("CI"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI: a '{kind}' test must run there ({report.longrepr})"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    launches = _launches()
+    if launches:
+        terminalreporter.section(f"real SGLang launches: {len(launches)}")
+        for line in launches:
+            terminalreporter.write_line(line)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    full = "full" in (session.config.option.markexpr or "") and "not full" not in session.config.option.markexpr
+    if not full and len(_launches()) > MOST_REAL_LAUNCHES_IN_CI:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _launches() -> list[str]:
+    path = os.environ.get(_LAUNCHES_FILE)
+    return Path(path).read_text().splitlines() if path and Path(path).exists() else []
+
+
+@pytest.fixture
+def count_launch(request: pytest.FixtureRequest) -> Iterator[object]:
+    """Call it with what is launched, once for each real server."""
+
+    def count(what: str) -> None:
+        with Path(os.environ[_LAUNCHES_FILE]).open("a") as file:
+            file.write(f"{request.node.nodeid}: {what}\n")
+
+    yield count

@@ -1,0 +1,52 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from patchbisect.errors import UsageError
+from patchbisect.journal import Journal, newest
+
+
+def test_what_was_appended_is_read_back_in_order(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path, "one")
+    journal.append("begin", good="clean")
+    journal.append("trial", record="r1")
+    assert [(entry.event, entry.data) for entry in journal.entries()] == [
+        ("begin", {"good": "clean"}),
+        ("trial", {"record": "r1"}),
+    ]
+
+
+@pytest.mark.parametrize("torn", [b'{"event": "tri', b'{"event": "trial", "at": "x", "rec'])
+def test_a_torn_last_line_is_passed_over_and_does_not_swallow_the_next(tmp_path: Path, torn: bytes) -> None:
+    journal = Journal.create(tmp_path, "one")
+    journal.append("begin")
+    with journal.path.open("ab") as file:
+        file.write(torn)
+    assert [entry.event for entry in journal.entries()] == ["begin"]
+    journal.append("trial", record="r2")
+    assert [entry.event for entry in journal.entries()] == ["begin", "trial"]
+
+
+def test_damage_is_named_with_its_line(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path, "one")
+    journal.append("begin")
+    journal.path.write_bytes(journal.path.read_bytes() + b"garbage\n")
+    with pytest.raises(UsageError, match=":2: not a journal entry"):
+        list(journal.entries())
+
+
+def test_each_entry_is_one_line_of_json(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path, "one")
+    journal.append("trial", why="two\nlines")
+    (line,) = journal.path.read_text().splitlines()
+    assert json.loads(line)["why"] == "two\nlines"
+
+
+def test_the_newest_journal_is_the_one_begun_last(tmp_path: Path) -> None:
+    assert newest(tmp_path) is None
+    for name in ("20261129-1", "20261129-3", "20261129-2"):
+        Journal.create(tmp_path, name).append("begin")
+    found = newest(tmp_path)
+    assert found is not None
+    assert found.identifier == "20261129-3"
