@@ -1,0 +1,46 @@
+"""Patch files, pure: read, write, order, trailers, where hunks fit. Touches no file, socket or clock."""
+
+from patchbisect.patchqueue.diff import FileDiff, Hunk
+from patchbisect.patchqueue.faults import Fault, PatchFault, Severity, nearest
+from patchbisect.patchqueue.patchfile import (
+    KINDS,
+    author_of,
+    commit_message,
+    compose,
+    diff_of,
+    format_patch,
+    git_date,
+    parse_patch,
+    renamed,
+    requires,
+    survey_patch,
+)
+from patchbisect.patchqueue.pinfile import format_pin, parse_pin
+from patchbisect.patchqueue.places import Misfit, misfits
+from patchbisect.patchqueue.series import Queue, survey
+
+__all__ = [
+    "KINDS",
+    "Fault",
+    "FileDiff",
+    "Hunk",
+    "Misfit",
+    "PatchFault",
+    "Queue",
+    "Severity",
+    "author_of",
+    "commit_message",
+    "compose",
+    "diff_of",
+    "format_patch",
+    "format_pin",
+    "git_date",
+    "misfits",
+    "nearest",
+    "parse_patch",
+    "parse_pin",
+    "renamed",
+    "requires",
+    "survey",
+    "survey_patch",
+]
