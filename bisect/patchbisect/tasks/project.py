@@ -1,0 +1,111 @@
+"""``setup``, ``demo`` and ``test``: this machine made ready, the story shown, the project checked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import invoke
+
+from patchbisect.tasks.face import emit, say, task
+
+if TYPE_CHECKING:
+    from patchbisect.embedded import Embedded, Progress
+
+_TIERS = {
+    "fast": "not ci and not real and not sshd and not full",
+    "ci": "not full",
+    "full": "",
+}
+
+
+@task(help={"json": "print one JSON document"})
+def setup(ctx: invoke.Context, json: bool = False) -> None:
+    """Prepare this machine as a box without a GPU: a CPU-only environment, stand-ins, tiny models.
+
+    Takes about a minute and 1.5 GB under .patchbisect/cpu the first time, and nothing after that; an interrupted
+    setup goes on where it was. Tasks that need it run it themselves.
+
+    Example: invoke setup
+    """
+    from patchbisect.config import load_project
+
+    project = load_project()
+    ready = prepare_embedded(project.state, settings=project.settings.embedded)
+    if json:
+        emit({"python": str(ready.python), "variables": dict(ready.variables), "env": dict(ready.env)})
+        return
+    print(f"ready: {ready.python}")  # noqa: T201
+    for name, value in ready.variables.items():
+        print(f"  {{{name}}} = {value}")  # noqa: T201
+
+
+def prepare_embedded(state: object, *, settings: object) -> Embedded:
+    """``embedded.setup`` with its progress on stderr."""
+    from pathlib import Path
+
+    from patchbisect import embedded
+    from patchbisect.config import EmbeddedSettings
+
+    assert isinstance(state, Path)
+    assert isinstance(settings, EmbeddedSettings)
+    return embedded.find(state) or embedded.setup(state, settings=settings, progress=_report)
+
+
+def _report(progress: Progress) -> None:
+    size = f"  {progress.done_bytes / 2**20:.0f} MiB" if progress.done_bytes else ""
+    say(f"setup {progress.seconds:6.1f} s  {progress.step}: {progress.detail}{size}")
+
+
+@task(help={"json": "print the bisection's JSON document"})
+def demo(ctx: invoke.Context, json: bool = False) -> None:
+    """See it work: eight debug patches, one of which breaks the startup; which one, and the proof.
+
+    Runs on this machine without a GPU: real SGLang code, a real server, a tiny model. About three minutes.
+
+    Example: invoke demo
+    """
+    from patchbisect.tasks.bisecting import run_bisection
+    from patchbisect.tasks.lab import repository_of_queue
+
+    story = repository_of_queue("observer-effect")
+    say("A queue of debug patches; with all of them the server no longer starts. Which one is it?")
+    run_bisection(project=story, good="clean", bad="HEAD", json=json)
+
+
+@task(
+    help={
+        "fast": "unit tests only, under a minute",
+        "full": "everything, the long real-server lists too",
+        "k": "only tests whose name matches, as pytest -k",
+    }
+)
+def test(ctx: invoke.Context, fast: bool = False, full: bool = False, k: str = "") -> None:
+    """Check this project: style, types, arrows, tests. Without a flag: what CI runs.
+
+    Example: invoke test --fast
+    """
+    from patchbisect.config import find_root
+    from pathlib import Path
+
+    root = find_root(Path.cwd())
+    tier = "fast" if fast else "full" if full else "ci"
+    checks = [
+        [sys.executable, "-m", "ruff", "check", "."],
+        [sys.executable, "-m", "ruff", "format", "--check", "."],
+        [sys.executable, "-m", "mypy"],
+        [str(Path(sys.executable).with_name("lint-imports"))],
+    ]
+    tests = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", *(["-k", k] if k else [])]
+    if _TIERS[tier]:
+        tests += ["-m", _TIERS[tier]]
+    failed = [command for command in ([] if k else checks) + [tests] if _fails(command, root)]
+    if failed:
+        raise invoke.Exit("failed: " + "; ".join(" ".join(command[:4]) for command in failed), code=1)
+
+
+def _fails(command: list[str], root: os.PathLike[str]) -> bool:
+    say("$ " + " ".join(command))
+    return subprocess.run(command, cwd=root, check=False).returncode != 0
