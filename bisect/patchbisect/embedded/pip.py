@@ -53,6 +53,12 @@ class Pip:
         if done.exit_code:
             raise _failure(done)
 
+    def uninstall(self, *names: str) -> None:
+        """Raises BoxError."""
+        done = self._call(["uninstall", "--yes", *names], on_line=lambda line: None)
+        if done.exit_code:
+            raise _failure(done)
+
     def would_take(self, *arguments: str) -> Mapping[str, Any]:
         """pip's installation report for one requirement, without installing it. Raises NoWheels or BoxError."""
         command = ["install", "--dry-run", "--ignore-installed", "--no-deps", "--no-input", "--only-binary=:all:"]
@@ -126,6 +132,12 @@ def _damaged(site_packages: Path, record: Path) -> Iterator[str]:
                 yield name
 
 
+def installed(venv: Path) -> set[str]:
+    """Names of the packages that are there, normalised."""
+    found = venv.glob("lib/python*/site-packages/*.dist-info")
+    return {canonicalize_name(info.name.removesuffix(".dist-info").rpartition("-")[0]) for info in found}
+
+
 def forget_unfinished(venv: Path) -> list[str]:
     """Make pip install again what is not there in full; returns the names."""
     names = []
@@ -144,7 +156,7 @@ def pinned(pins: str) -> dict[str, str]:
 
 def _failure(done: Finished) -> PatchbisectError:
     errors = [line.removeprefix("ERROR: ") for line in done.output.splitlines() if line.startswith("ERROR: ")]
-    last = errors[-1] if errors else next(reversed(done.output.split("\n")), "").strip() or f"exit {done.exit_code}"
+    last = errors[-1] if errors else f"exit code {done.exit_code}: {done.output.strip()[-200:]}"
     if any(sign in done.output for sign in _UNREACHABLE):
         return BoxError(
             f"pip cannot reach its package index: {last}",

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ from patchbisect.embedded.environment import (
 )
 from patchbisect.embedded.interpreters import Interpreter, usable
 from patchbisect.embedded.models import MODELS, write_models
-from patchbisect.embedded.pip import NoWheels, Pip, Transfer, forget_unfinished, gpu_parts, pinned
+from patchbisect.embedded.pip import NoWheels, Pip, Transfer, forget_unfinished, gpu_parts, installed, pinned
 from patchbisect.errors import BoxError, UsageError
 
 NEEDED_GB = 2.0
@@ -38,7 +38,7 @@ NEEDED_GB = 2.0
 
 _CHECK = """
 import json, sys
-import torch, transformers, triton, sgl_kernel.kvcacheio
+import torch, torchvision.transforms, transformers, triton.language, sgl_kernel.kvcacheio
 assert torch.version.cuda is None, "torch is a CUDA build"
 assert torch.ones(2, dtype=torch.bfloat16).sum().item() == 2
 sgl_kernel.kvcacheio.transfer_kv_per_layer
@@ -100,8 +100,14 @@ def setup(
 @contextmanager
 def _alone(place: Layout, say: Callable[[str, Transfer], None]) -> Iterator[int]:
     """Hold the lock. pip inherits it, so a pip that outlives a killed setup keeps the next one waiting."""
-    place.root.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(place.lock, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        place.root.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(place.lock, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as why:
+        raise BoxError(
+            f"cannot write at {place.root}: {why.strerror}",
+            remedy="mend that, or move the state directory with PATCHBISECT_HOME",
+        ) from why
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -123,26 +129,21 @@ class _Preparation:
     say: Callable[[str, Transfer], None]
 
     def do(self) -> None:
-        refused: list[str] = []
-        for interpreter in self._interpreters():
+        refused: dict[str, NoWheels] = {}
+        for interpreter in usable(self.settings.python, run=self.run):
+            if interpreter.version in refused:
+                continue
             try:
                 self._environment(interpreter)
                 self._packages(interpreter)
                 break
             except NoWheels as why:
                 shutil.rmtree(self.place.venv, ignore_errors=True)
-                refused.append(f"Python {interpreter.full}: {why.message}")
-                remedy = why.remedy
+                refused[interpreter.version] = why
         else:
-            raise UsageError(
-                "no Python here can have the embedded box's packages: " + "; ".join(refused),
-                remedy=remedy or "install python3.11 with venv, or name an interpreter in the setting embedded.python",
-            )
+            raise _unsuitable(refused)
         self._models()
         self._check()
-
-    def _interpreters(self) -> Iterator[Interpreter]:
-        yield from usable(self.settings.python, run=self.run)
 
     def _environment(self, interpreter: Interpreter) -> None:
         """A bare virtual environment with the pinned pip (older ones download a wheel to read its metadata)."""
@@ -161,7 +162,7 @@ class _Preparation:
         )
         if done.exit_code:
             raise BoxError(
-                f"{interpreter.path} cannot make a virtual environment: {done.output.strip().splitlines()[-1:]}",
+                f"{interpreter.path} cannot make a virtual environment: {_last_line(done.output)}",
                 remedy=f"on Debian and Ubuntu: apt install python{interpreter.version}-venv",
             )
         self._pip().install(f"pip=={pinned(self.pins)['pip']}", progress=lambda what: self.say("venv", what))
@@ -178,6 +179,8 @@ class _Preparation:
         wanted = self.place.root / "constraints.txt"
         wanted.write_text(self.pins, encoding="utf-8")
         self._install("packages", "-r", str(wanted))
+        if extra := installed(self.place.venv) - set(pinned(self.pins)):  # pinned by an earlier release of ours
+            self._pip().uninstall(*sorted(extra))
         size = _size(self.place.venv)
         self.say("packages", Transfer("installed", done_bytes=size, total_bytes=size))
         self.place.write_stamp("packages", key=key, facts={"bytes": size})
@@ -212,11 +215,11 @@ class _Preparation:
             on_line=lambda line: None,
             keep_open=(),
         )
-        lines = done.output.strip().splitlines() or [""]
+        lines = done.output.splitlines()
         versions = next((line.removeprefix("VERSIONS ") for line in lines if line.startswith("VERSIONS ")), None)
         if done.exit_code or versions is None:
             raise BoxError(
-                f"the embedded box was installed but does not work: {lines[-1]}",
+                f"the embedded box was installed but does not work: {_last_line(done.output)}",
                 remedy=f"remove {self.place.root} and run setup again",
             )
         self.place.write_stamp("check", key=complete_key(self.pins), facts=json.loads(versions))
@@ -231,6 +234,19 @@ class _Preparation:
                 f"the embedded box needs {NEEDED_GB:.0f} GB of disk, {free:.1f} GB are free at {self.place.root}",
                 remedy="make room, or move the state directory with PATCHBISECT_HOME",
             )
+
+
+def _unsuitable(refused: Mapping[str, NoWheels]) -> UsageError:
+    reasons = "; ".join(f"Python {version}: {why.message}" for version, why in refused.items())
+    remedies = [why.remedy for why in refused.values() if why.remedy]
+    return UsageError(
+        f"no Python here can have the embedded box's packages: {reasons}",
+        remedy=remedies[0] if remedies else "name another interpreter in the setting embedded.python",
+    )
+
+
+def _last_line(output: str) -> str:
+    return next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no output")
 
 
 def _source(torch_index: str | None) -> tuple[str, ...]:
