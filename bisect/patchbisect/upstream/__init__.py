@@ -1,0 +1,7 @@
+"""SGLang's code: where it comes from, and a point's code as a real commit."""
+
+from patchbisect.upstream.git import Git
+from patchbisect.upstream.mirror import Mirror
+from patchbisect.upstream.sources import PACKAGE, BaseCode, NotAnswering
+
+__all__ = ["PACKAGE", "BaseCode", "Git", "Mirror", "NotAnswering"]

@@ -1,0 +1,141 @@
+"""git's plumbing on one repository, through GitPython.
+
+Plumbing must give the same answer on every machine: a user's ``apply.whitespace = fix`` or ``core.autocrlf``
+would change trees, so their configuration is shut out, except where the network needs it (proxies, credentials).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# GitPython raises at import where no git is found, before anyone can say so in one line.
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+
+import git.cmd
+import git.exc
+
+from patchbisect.errors import BoxError, UsageError
+
+_SAME_EVERYWHERE = {
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_CONFIG_COUNT": "0",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    # A hook of the user's repository sets these for that repository.
+    "GIT_NAMESPACE": "",
+    "GIT_CONFIG_PARAMETERS": "",
+}
+_NO_QUESTIONS = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=15"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What one git command did."""
+
+    status: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out.decode("utf-8", "surrogateescape").strip()
+
+    @property
+    def reason(self) -> str:
+        """git's last word on a failure."""
+        lines = [line.strip() for line in self.err.splitlines() if line.strip()]
+        fatal = [line for line in lines if line.startswith(("fatal:", "error:"))]
+        return (fatal or lines or [f"git exited with {self.status}"])[-1].partition(": ")[2] or self.err.strip()
+
+
+class Git:
+    """One repository by its git directory (or, with ``worktree``, by a directory inside it)."""
+
+    def __init__(self, where: Path, *, worktree: bool = False) -> None:
+        self.where = where
+        self._locate = ["-C", str(where)] if worktree else [f"--git-dir={where}"]
+        self._git = git.cmd.Git()
+
+    def run(
+        self,
+        *arguments: str,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Ran:
+        """Run a command to its end, whatever its exit status; ``timeout`` in seconds. Raises UsageError without git."""
+        return self._execute(arguments, stdin=stdin, env={**_SAME_EVERYWHERE, **(env or {})}, timeout=timeout)
+
+    def over_network(self, *arguments: str, timeout: float | None = None) -> Ran:
+        """As ``run``, but with the user's configuration, and never asking for a password."""
+        inherited = {name: value for name, value in _NO_QUESTIONS.items() if name not in os.environ}
+        return self._execute(arguments, stdin=b"", env=inherited, timeout=timeout)
+
+    def output(self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
+        """Standard output. Raises BoxError where git fails: disk full, repository damaged."""
+        ran = self.run(*arguments, stdin=stdin, env=env)
+        if ran.status:
+            raise BoxError(
+                f"git {arguments[0]} failed in {self.where}: {ran.reason}",
+                remedy="Check the disk and the rights there; a damaged mirror may be deleted, it is made again.",
+            )
+        return ran.out
+
+    def text(self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> str:
+        """Standard output as stripped text. Raises BoxError."""
+        return self.output(*arguments, stdin=stdin, env=env).decode("utf-8", "surrogateescape").strip()
+
+    def ids(self, names: Sequence[str]) -> list[str]:
+        """The object id that each name stands for, ``""`` where there is none, in one process."""
+        if not names:
+            return []
+        asked = "".join(f"{name}\n" for name in names).encode()
+        answers = self.text("cat-file", "--batch-check=%(objectname)", stdin=asked).split("\n")
+        return ["" if " " in answer else answer for answer in answers]
+
+    def files(self, commit: str, folder: str) -> dict[str, bytes]:
+        """The plain files right under ``folder`` at a commit, by name."""
+        listing = self.output("ls-tree", "-z", commit, f"{folder.rstrip('/')}/").decode("utf-8", "surrogateescape")
+        found: dict[str, bytes] = {}
+        for entry in listing.split("\0"):
+            meta, _, path = entry.partition("\t")
+            if meta.startswith("100"):
+                found[path.rpartition("/")[2]] = self.output("cat-file", "blob", meta.split()[2])
+        return found
+
+    def update_refs(self, refs: Iterable[tuple[str, str]]) -> None:
+        """Set each ref to its object, all or none."""
+        orders = b"".join(b"update %s\0%s\0\0" % (ref.encode(), value.encode()) for ref, value in refs)
+        if orders:
+            self.output("-c", "core.filesRefLockTimeout=5000", "update-ref", "-z", "--stdin", stdin=orders)
+
+    def _execute(self, arguments: Sequence[str], *, stdin: bytes, env: Mapping[str, str], timeout: float | None) -> Ran:
+        command = ["git", *self._locate, *arguments]
+        if "GIT_WORK_TREE" in os.environ:
+            env = {**env, "GIT_WORK_TREE": str(self.where)}
+        with tempfile.TemporaryFile() as feed:
+            feed.write(stdin)
+            feed.seek(0)
+            try:
+                status, out, err = self._git.execute(
+                    command,
+                    istream=feed,
+                    with_extended_output=True,
+                    with_exceptions=False,
+                    stdout_as_string=False,
+                    strip_newline_in_stdout=False,
+                    kill_after_timeout=timeout,
+                    env=dict(env),
+                )
+            except git.exc.GitCommandNotFound as error:
+                raise UsageError("git is not installed, or not on PATH", remedy="Install git 2.38 or later.") from error
+        return Ran(status=status, out=_bytes(out), err=_bytes(err).decode("utf-8", "replace"))
+
+
+def _bytes(output: str | bytes) -> bytes:
+    return output if isinstance(output, bytes) else output.encode("utf-8", "surrogateescape")

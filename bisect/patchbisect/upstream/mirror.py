@@ -1,0 +1,202 @@
+"""The mirror: a bare repository in which every point's code is a real commit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from patchbisect.config import Project
+from patchbisect.errors import BoxError, PointUnbuildable
+from patchbisect.model import Base, CodeCommit, Patch, Pin
+from patchbisect.patchqueue import author_of, commit_message, format_patch, git_date
+from patchbisect.upstream.git import Git
+from patchbisect.upstream.ladder import Workbench
+from patchbisect.upstream.sources import PACKAGE, BaseCode, CodeSource, GitSource, NotAnswering, ReleaseSource
+
+_COMMITTER = {"GIT_COMMITTER_NAME": "patchbisect", "GIT_COMMITTER_EMAIL": "patchbisect@patchbisect.invalid"}
+_POINTS = "refs/patchbisect/points"
+_SHIFTS = "refs/patchbisect/shifts"
+
+T = TypeVar("T")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One commit of a chain: its point id, and what every patch up to it had to be moved."""
+
+    point: str
+    commit: str
+    shifted: tuple[str, ...]
+
+
+class Mirror:
+    """SGLang's code for any point, below ``state``: ``mirror.git`` and the ``wheels`` it was made from.
+
+    ``source`` is ``git``, ``release`` or ``auto``. Auto takes what the mirror already holds (git first), so that
+    a base keeps its commit id from one command to the next; else git if it answers; else the release.
+    ``say`` is told what takes long. Safe for several processes at once.
+    """
+
+    def __init__(
+        self,
+        state: Path,
+        *,
+        source: str = "auto",
+        clone: str = "",
+        pip_args: Sequence[str] = (),
+        say: Say = lambda text: None,
+    ) -> None:
+        self.path = state / "mirror.git"
+        self._store = Git(self.path)
+        git = GitSource(self._store, clone=clone, say=say)
+        release = ReleaseSource(self._store, wheels=state / "wheels", pip_args=tuple(pip_args), say=say)
+        sources: dict[str, tuple[CodeSource, ...]] = {"git": (git,), "release": (release,), "auto": (git, release)}
+        self._sources = sources[source]
+        self._bases: dict[Base, BaseCode] = {}
+
+    @classmethod
+    def of(cls, project: Project, *, say: Say = lambda text: None) -> Mirror:
+        """The mirror of a project, as its settings say."""
+        upstream = project.settings.upstream
+        return cls(
+            project.state, source=upstream.source, clone=upstream.clone or "", pip_args=upstream.pip_args, say=say
+        )
+
+    def base(self, base: Base) -> BaseCode:
+        """A base as a commit of the mirror, fetched if need be.
+
+        Raises BoxError when no source can be reached; UsageError for a revision that is not there, and for a
+        checksum that differs.
+        """
+        if base not in self._bases:
+            self._make()
+            cached = (source.cached(base) for source in self._sources)
+            self._bases[base] = next(filter(None, cached), None) or self._first(lambda source: source.fetch(base))
+        return self._bases[base]
+
+    def freeze(self, base: Base) -> Base:
+        """The same base by a name that never moves: a commit id, or ``release:0.5.8``. Raises as ``base`` does."""
+        if not base.rev:
+            return base
+        self._make()
+        return self._first(lambda source: source.freeze(base))
+
+    def materialize(self, base: Base, patches: Sequence[Patch], *, exact: bool = False) -> CodeCommit:
+        """The code of a point as a commit: the base, then one commit per patch. The same input is the same commit.
+
+        With ``exact`` (the queue in order at the pin) each hunk must stand where its patch says. Otherwise a patch
+        may be merged 3-way or, where its text stands in one place only, moved; ``shifted`` tells it.
+        What was built before costs nothing. Raises PointUnbuildable, and what ``base`` raises.
+        """
+        code = self.base(base)
+        points = _point_ids(code.commit, patches)
+        step = self._built(points, commit=code.commit)
+        todo = patches[points.index(step.point) + 1 if step.point else 0 :]
+        if exact and step.shifted:
+            raise PointUnbuildable(
+                f"applies only with an offset to {base}: {step.shifted[0]}", patch=step.shifted[0].partition(":")[0]
+            )
+        if todo:
+            step = self._build(step, todo, points=points[len(patches) - len(todo) :], onto=str(base), exact=exact)
+        [tree] = self._store.ids([f"{step.commit}:{PACKAGE}"])
+        return CodeCommit(
+            commit=step.commit,
+            tree=tree,
+            base_commit=code.commit,
+            source=code.source,
+            patches=tuple(patch.name for patch in patches),
+            shifted=step.shifted,
+        )
+
+    def applies(self, base: Base, patches: Sequence[Patch]) -> bool:
+        """Whether a point's code can be built."""
+        try:
+            self.materialize(base, patches)
+        except PointUnbuildable:
+            return False
+        return True
+
+    def remember(self, pin: Pin, patches: Sequence[Patch]) -> None:
+        """Build a queue at its pin as far as it applies, so that the blobs are there which 3-way merges start from."""
+        self.applies(Base(pin=pin), patches)
+
+    def read(self, commit: str, path: str) -> bytes | None:
+        """A file of a point's code, None where it is not there."""
+        ran = self._store.run("cat-file", "blob", f"{commit}:{path}")
+        return ran.out if ran.status == 0 else None
+
+    def _make(self) -> None:
+        if not (self.path / "HEAD").exists():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._store.output("init", "--bare", "--quiet", "--template=", str(self.path))
+
+    def _first(self, ask: Callable[[CodeSource], T]) -> T:
+        """The answer of the first source that answers."""
+        silent: list[NotAnswering] = []
+        for source in self._sources:
+            try:
+                return ask(source)
+            except NotAnswering as error:
+                silent.append(error)
+        raise BoxError("; ".join(error.message for error in silent), remedy=silent[0].remedy)
+
+    def _built(self, points: Sequence[str], *, commit: str) -> _Step:
+        """The longest prefix that is there already; with no point id, the base itself."""
+        found = self._store.ids([f"{_POINTS}/{point}" for point in points])
+        for point, built in reversed(list(zip(points, found, strict=True))):
+            if built:
+                told = self._store.run("cat-file", "blob", f"{_SHIFTS}/{point}")
+                return _Step(point=point, commit=built, shifted=tuple(json.loads(told.out)) if not told.status else ())
+        return _Step(point="", commit=commit, shifted=())
+
+    def _build(self, step: _Step, patches: Sequence[Patch], *, points: Sequence[str], onto: str, exact: bool) -> _Step:
+        """Commit each patch on top of ``step``. What was built before a failure is kept: it is another point's code."""
+        built: list[_Step] = []
+        with tempfile.TemporaryDirectory(prefix="patchbisect-") as scratch:
+            tree = self._store.text("rev-parse", f"{step.commit}^{{tree}}")
+            bench = Workbench(self._store, index=Path(scratch) / "index", tree=tree, onto=onto)
+            try:
+                for point, patch in zip(points, patches, strict=True):
+                    applied = bench.apply(patch, exact=exact)
+                    commit = self._commit(patch, tree=applied.tree, parent=step.commit)
+                    step = _Step(point=point, commit=commit, shifted=(*step.shifted, *applied.shifted))
+                    built.append(step)
+            finally:
+                self._keep(built)
+        return step
+
+    def _commit(self, patch: Patch, *, tree: str, parent: str) -> str:
+        name, address = author_of(patch)
+        date = git_date(patch)
+        who = {
+            "GIT_AUTHOR_NAME": name,
+            "GIT_AUTHOR_EMAIL": address,
+            "GIT_AUTHOR_DATE": date,
+            "GIT_COMMITTER_DATE": date,
+        }
+        message = commit_message(patch).encode("utf-8", "surrogateescape")
+        return self._store.text("commit-tree", tree, "-p", parent, stdin=message, env={**_COMMITTER, **who})
+
+    def _keep(self, steps: Sequence[_Step]) -> None:
+        refs = [(f"{_POINTS}/{step.point}", step.commit) for step in steps]
+        for step in steps:
+            if step.shifted:
+                blob = self._store.text("hash-object", "-w", "--stdin", stdin=json.dumps(step.shifted).encode())
+                refs.append((f"{_SHIFTS}/{step.point}", blob))
+        self._store.update_refs(refs)
+
+
+def _point_ids(commit: str, patches: Sequence[Patch]) -> list[str]:
+    """An id for each prefix of the patches: sha256 (hex) over the base commit and the patch files in turn."""
+    ids: list[str] = []
+    last = commit
+    for patch in patches:
+        last = hashlib.sha256(last.encode() + hashlib.sha256(format_patch(patch)).digest()).hexdigest()
+        ids.append(last)
+    return ids

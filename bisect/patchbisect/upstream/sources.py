@@ -1,0 +1,219 @@
+"""Where the code of a base comes from: a git repository of SGLang, or its released wheels. One interface."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from patchbisect.errors import BoxError, PatchbisectError, UsageError
+from patchbisect.model import Base, Pin
+from patchbisect.upstream.git import Git, Ran
+from patchbisect.upstream.wheels import Wheel, fetch_wheel, import_stream
+
+PACKAGE = "python/sglang"
+"""Where SGLang's package lies in its repository, and so in every tree of the mirror."""
+
+_PROBE_S = 20.0
+"""How long a repository may take to answer at all (seconds). Arbitrary: a slow link answers in 5."""
+_STALLED = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60")
+_NOT_THERE = ("not our ref", "couldn't find remote ref", "no such remote ref", "unadvertised object")
+_FULL_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_RELEASE = re.compile(r"(?:release:)?v?(\d+(?:\.\d+)+(?:\.?(?:post|rc|a|b|dev)\d+)*)")
+
+Say = Callable[[str], None]
+
+
+class NotAnswering(BoxError):
+    """A source that cannot be reached, or does not serve this kind of revision: another one may."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseCode:
+    """A base as a commit of the mirror; ``source`` is what is told to the user: ``git (URL)``, ``release 0.5.9``."""
+
+    commit: str
+    source: str
+
+
+class CodeSource(Protocol):
+    """Gives the code of a base as a commit in the mirror. Same base, same commit id."""
+
+    def cached(self, base: Base) -> BaseCode | None:
+        """What the mirror already holds, without the network."""
+
+    def fetch(self, base: Base) -> BaseCode:
+        """Get it into the mirror.
+
+        Raises NotAnswering where the source cannot be reached, UsageError where it answers but has no such
+        revision or another checksum.
+        """
+
+    def freeze(self, base: Base) -> Base:
+        """The same base with a revision that never moves: a branch or tag becomes a commit id."""
+
+
+@dataclass(frozen=True, slots=True)
+class GitSource:
+    """SGLang's repository at its URL, or a local clone of it."""
+
+    store: Git
+    clone: str = ""
+    say: Say = lambda text: None
+
+    def cached(self, base: Base) -> BaseCode | None:
+        rev = base.rev or base.pin.commit
+        if not _FULL_ID.fullmatch(rev):
+            return None
+        [commit] = self.store.ids([f"{_git_ref(rev)}^{{commit}}"])
+        return BaseCode(commit=commit, source=self._source(base.pin)) if commit else None
+
+    def freeze(self, base: Base) -> Base:
+        if not base.rev or _FULL_ID.fullmatch(base.rev):
+            return base
+        return Base(pin=base.pin, rev=self._resolve(base))
+
+    def fetch(self, base: Base) -> BaseCode:
+        rev = self.freeze(base).rev or base.pin.commit
+        url = self._url(base.pin)
+        self.say(f"fetching {rev[:12]} from {url}")
+        ref = _git_ref(rev)
+        ran = self.store.over_network(*_STALLED, "fetch", "--no-tags", "--depth=1", "--quiet", url, f"+{rev}:{ref}")
+        if ran.status:
+            raise self._failure(ran, what=f"commit {rev[:12]}" if base.rev else f"the pin {rev[:12]}", pin=base.pin)
+        _require_package(self.store, ref, what=f"commit {rev[:12]} of {url}")
+        return BaseCode(commit=rev, source=self._source(base.pin))
+
+    def _resolve(self, base: Base) -> str:
+        """A branch, tag or abbreviation as a full id; only a local clone knows abbreviations."""
+        what = f"revision {base.rev!r}"
+        if folder := self._clone_folder():
+            ran = Git(folder, worktree=True).over_network(
+                "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base.rev}^{{commit}}"
+            )
+            if ran.status == 0:
+                return ran.text
+            raise self._failure(ran, what=what, pin=base.pin)
+        wanted = [f"refs/tags/{base.rev}^{{}}", f"refs/tags/{base.rev}", f"refs/heads/{base.rev}", base.rev]
+        ran = self.store.over_network("ls-remote", "--", self._url(base.pin), *wanted, timeout=_PROBE_S)
+        if ran.status:
+            raise self._failure(ran, what=what, pin=base.pin)
+        ids_by_name = {name: commit for commit, _, name in (line.partition("\t") for line in ran.text.splitlines())}
+        for name in wanted:
+            if name in ids_by_name:
+                return ids_by_name[name]
+        raise UsageError(
+            f"{self._where(base.pin)} has no branch or tag {base.rev!r}",
+            remedy="Give a branch, tag or full commit id; abbreviations and HEAD~N need a local clone in the settings.",
+        )
+
+    def _clone_folder(self) -> Path | None:
+        """The settings' clone where it is a folder of this machine. Raises UsageError for one that is not there."""
+        if not self.clone or re.match(r"[\w.+-]+://|[\w.@-]+:", self.clone):
+            return None
+        folder = Path(self.clone).expanduser()
+        if not folder.is_dir():
+            raise UsageError(
+                f"upstream.clone: there is no folder {folder}", remedy="Clone SGLang there, or drop the key."
+            )
+        return folder.resolve()
+
+    def _where(self, pin: Pin) -> str:
+        return self.clone or pin.upstream
+
+    def _url(self, pin: Pin) -> str:
+        folder = self._clone_folder()
+        # As a file: URL, so that git copies one commit and not the history.
+        return folder.as_uri() if folder else self._where(pin)
+
+    def _source(self, pin: Pin) -> str:
+        return f"git ({self._where(pin)})"
+
+    def _failure(self, ran: Ran, *, what: str, pin: Pin) -> PatchbisectError:
+        where = self._where(pin)
+        silent = not ran.err.strip()
+        if silent or any(sign in ran.err for sign in _NOT_THERE):
+            update = f"git -C {self.clone} fetch --tags" if self.clone else "check upstream in patches/pin.toml"
+            return UsageError(f"{what} is not in {where}", remedy=f"Check the commit, or the repository: {update}.")
+        return NotAnswering(
+            f"cannot reach {where}: {ran.reason}",
+            remedy="Check the network, or set upstream.clone to a local clone, or upstream.source to release.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSource:
+    """Released wheels, taken with pip, laid out as in git and committed in one fixed way."""
+
+    store: Git
+    wheels: Path
+    pip_args: tuple[str, ...] = ()
+    say: Say = lambda text: None
+
+    def cached(self, base: Base) -> BaseCode | None:
+        version = release_of(base)
+        if not version:
+            return None
+        sha256 = _pinned_sha256(base.pin, version)
+        pattern = f"refs/patchbisect/bases/release/{version}/{sha256[:16] or '*'}"
+        found = self.store.text("for-each-ref", "--format=%(objectname)", pattern).split()
+        return BaseCode(commit=found[0], source=f"release {version}") if found else None
+
+    def freeze(self, base: Base) -> Base:
+        if not base.rev:
+            return base
+        version = release_of(base)
+        if not version:
+            raise self._no_release(base)
+        return Base(pin=base.pin, rev=f"release:{version}")
+
+    def fetch(self, base: Base) -> BaseCode:
+        version = release_of(base)
+        if not version:
+            raise self._no_release(base)
+        wheel = fetch_wheel(
+            version=version,
+            sha256=_pinned_sha256(base.pin, version),
+            folder=self.wheels,
+            pip_args=self.pip_args,
+            say=self.say,
+        )
+        return BaseCode(commit=self._commit(wheel), source=f"release {version}")
+
+    def _commit(self, wheel: Wheel) -> str:
+        ref = f"refs/patchbisect/bases/release/{wheel.version}/{wheel.sha256[:16]}"
+        self.store.output("fast-import", "--quiet", "--force", stdin=import_stream(wheel, ref=ref, folder="python"))
+        _require_package(self.store, ref, what=wheel.path.name)
+        return self.store.text("rev-parse", ref)
+
+    def _no_release(self, base: Base) -> NotAnswering:
+        if not base.rev:
+            return NotAnswering("patches/pin.toml names no release", remedy="Add release and wheel_sha256, or use git.")
+        return NotAnswering(
+            f"{base.rev!r} is not a release: only git has it",
+            remedy="Set upstream.clone to a local clone, or name a release such as v0.5.8.",
+        )
+
+
+def release_of(base: Base) -> str:
+    """The version of a base's release, ``""`` where its name is none: ``v0.5.8`` and ``release:0.5.8`` are 0.5.8."""
+    if not base.rev or base.rev in (base.pin.tag, base.pin.commit):
+        return base.pin.release
+    match = _RELEASE.fullmatch(base.rev)
+    return match[1] if match else ""
+
+
+def _pinned_sha256(pin: Pin, version: str) -> str:
+    return pin.wheel_sha256 if version == pin.release else ""
+
+
+def _git_ref(commit: str) -> str:
+    return f"refs/patchbisect/bases/git/{commit}"
+
+
+def _require_package(store: Git, ref: str, *, what: str) -> None:
+    [tree] = store.ids([f"{ref}:{PACKAGE}"])
+    if not tree:
+        raise UsageError(f"{what} has no {PACKAGE}: it is not SGLang", remedy="Check upstream in patches/pin.toml.")
