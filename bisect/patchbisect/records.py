@@ -1,6 +1,8 @@
-"""The store of records: ``runs/<id>/`` with ``record.json``, ``server.log.gz`` and the point's ``patches/``.
+"""The store of records: ``runs/<id>/`` with all that is kept of one trial.
 
-A record is all that is kept of a trial. It is written once, under a temporary name, and renamed when whole.
+``record.json``, ``server.log.gz``, ``patches/<name>.patch``, and where they were taken ``events.jsonl.gz`` and
+``samples.jsonl.gz``. A record is written once, under a temporary name, and renamed when whole; only its tags
+change later.
 """
 
 from __future__ import annotations
@@ -8,11 +10,13 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +24,25 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from patchbisect.config import nearest
 from patchbisect.errors import UsageError
-from patchbisect.model import Verdict
-from patchbisect.wire import verdict_from_json
+from patchbisect.model import Outcome, Verdict
+from patchbisect.wire import Json, verdict_from_json
 
 SCHEMA = 1
+"""Raised when a reader of the last one would misread a record. A new field with a default does not raise it."""
+
+RECORD, LOG, EVENTS, SAMPLES, PATCHES = (
+    "record.json",
+    "server.log.gz",
+    "events.jsonl.gz",
+    "samples.jsonl.gz",
+    "patches",
+)
+
+ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+_TAG = re.compile(r"[A-Za-z][\w.+-]{0,63}")
+_SINCE = re.compile(r"(?P<count>\d+)(?P<unit>[mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_DRAFT_IS_DEAD_AFTER_S = 24 * 3600.0
 
 
 class PatchEntry(BaseModel):
@@ -82,6 +101,8 @@ class Record(BaseModel):
     """Seconds: prepare, launch, decide, stop, total."""
     stop: Mapping[str, Any] = Field(default_factory=dict)
     tags: tuple[str, ...] = ()
+    origin: str = "trial"
+    """``trial``: launched by us. ``adopted``: made from the log of a server that somebody started by hand."""
 
     @property
     def judged(self) -> Verdict:
@@ -99,6 +120,60 @@ class Attachments:
 
     log: bytes = b""
     patches: Mapping[str, bytes] = field(default_factory=dict)
+    events: Iterable[Json] = ()
+    """What the log said, with ``t``, seconds after the launch."""
+    samples: bytes = b""
+    """The box's samples as it wrote them: one JSON object a line, ``t`` in epoch seconds and
+    ``gpus`` as ``[[index, used GiB, utilisation %], …]``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which records a list shows; an empty field lets all pass."""
+
+    outcome: str = ""
+    point: str = ""
+    """The point's name, or a patch of it (``0003`` or its slug)."""
+    box: str = ""
+    profile: str = ""
+    tag: str = ""
+    since: datetime | None = None
+
+    def matches(self, document: Json) -> bool:
+        point = document["point"]
+        return (
+            self.outcome in ("", document["verdict"]["outcome"])
+            and self.box in ("", document["box"])
+            and self.profile in ("", point["profile"])
+            and (not self.tag or self.tag in document.get("tags", ()))
+            and (not self.point or self.point == point["name"] or _has_patch(point, self.point))
+            and (self.since is None or datetime.fromisoformat(document["created"]) >= self.since)
+        )
+
+
+def wanted(*, outcome: str = "", **more: Any) -> Wanted:
+    """:class:`Wanted` with its closed words checked. Raises UsageError that names the nearest."""
+    if outcome and outcome not in list(Outcome):
+        raise UsageError(f"unknown outcome '{outcome}'", remedy=nearest(outcome, Outcome))
+    return Wanted(outcome=outcome, **more)
+
+
+def _has_patch(point: Json, wanted: str) -> bool:
+    return any(wanted in (name, *name.split("-", 1)) for name in (patch["name"] for patch in point.get("patches", ())))
+
+
+def moment(text: str, *, now: datetime | None = None) -> datetime:
+    """``30m``, ``6h``, ``3d``, ``2w`` ago, or a date or time in ISO 8601 (UTC where it names no zone).
+
+    Raises UsageError for anything else.
+    """
+    if found := _SINCE.fullmatch(text):
+        return (now or datetime.now(UTC)) - timedelta(**{_UNITS[found["unit"]]: int(found["count"])})
+    try:
+        named = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"'{text}' is no time", remedy="say 6h, 3d, or 2026-11-29T18:00") from None
+    return named if named.tzinfo else named.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +191,21 @@ class Store:
         final = self.path(record.id)
         draft = final.with_name(f".{record.id}.draft")
         shutil.rmtree(draft, ignore_errors=True)
-        (draft / "patches").mkdir(parents=True)
+        (draft / PATCHES).mkdir(parents=True)
         for name, text in attachments.patches.items():
-            (draft / "patches" / f"{name}.patch").write_bytes(text)
-        (draft / "server.log.gz").write_bytes(gzip.compress(attachments.log, compresslevel=6, mtime=0))
-        (draft / "record.json").write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
+            (draft / PATCHES / f"{name}.patch").write_bytes(text)
+        (draft / LOG).write_bytes(_compressed(attachments.log))
+        if events := "".join(json.dumps(event) + "\n" for event in attachments.events):
+            (draft / EVENTS).write_bytes(_compressed(events.encode()))
+        if attachments.samples:
+            (draft / SAMPLES).write_bytes(_compressed(attachments.samples))
+        (draft / RECORD).write_text(_written(record), encoding="utf-8")
         draft.rename(final)
         return final
 
     def load(self, identifier: str) -> Record:
         """The record of that id, of its unambiguous beginning, of a tag, or ``last``. Raises UsageError."""
-        return self._read(self.path(self.resolve(identifier)) / "record.json")
+        return self._read(self.path(self.resolve(identifier)) / RECORD)
 
     def resolve(self, identifier: str) -> str:
         """The full id. Raises UsageError that names the nearest."""
@@ -136,11 +215,13 @@ class Store:
         if identifier == "last" and known:
             return known[-1]
         hits = [name for name in known if name.startswith(identifier)] if identifier else []
-        hits = hits or [record.id for record in self.all() if identifier in record.tags]
+        if len(hits) > 1:
+            raise UsageError(f"'{identifier}' begins {len(hits)} runs", remedy=f"say more of it: {', '.join(hits[:5])}")
+        hits = hits or [document["id"] for document in self.documents() if identifier in document["tags"]]
         if len(hits) == 1:
             return hits[0]
         if hits:
-            raise UsageError(f"'{identifier}' begins {len(hits)} runs", remedy=f"say more of it: {', '.join(hits[:5])}")
+            raise UsageError(f"{len(hits)} runs are tagged '{identifier}'", remedy=f"say which: {', '.join(hits[-5:])}")
         raise UsageError(f"no run '{identifier}' in {self.directory}", remedy=nearest(identifier, known[-20:]))
 
     def ids(self) -> list[str]:
@@ -150,26 +231,145 @@ class Store:
         return sorted(entry.name for entry in os.scandir(self.directory) if not entry.name.startswith("."))
 
     def all(self) -> Iterator[Record]:
-        """Every record, oldest first."""
+        """Every record, oldest first. Raises UsageError on one that cannot be read."""
         for identifier in self.ids():
-            yield self._read(self.path(identifier) / "record.json")
+            yield self._read(self.path(identifier) / RECORD)
+
+    def documents(self, *, fault: Callable[[str], None] = lambda text: None) -> Iterator[Json]:
+        """Every record as plain JSON, oldest first, without the cost of validation.
+
+        What cannot be read is told to ``fault`` and left out: one damaged record must not hide the others.
+        """
+        for identifier in self.ids():
+            path = self.path(identifier) / RECORD
+            try:
+                document = _current(json.loads(path.read_bytes()), path)
+                yield {"timings": {}, "tags": [], **document, "point": document["point"], "id": identifier}
+            except (OSError, ValueError, TypeError, KeyError) as error:
+                fault(f"{path}: not readable as a record: {error}")
+            except UsageError as error:
+                fault(error.message)
+
+    def row(self, document: Json) -> Json:
+        """What a list shows of one of :meth:`documents`; a fact that is not known is None."""
+        verdict, point = document["verdict"], document["point"]
+        return {
+            "id": document["id"],
+            "created": document["created"],
+            "box": document["box"],
+            "point": point["name"],
+            "profile": point["profile"],
+            "outcome": verdict["outcome"],
+            "stage": verdict.get("stage"),
+            "cause": verdict.get("cause"),
+            "kv_tokens": verdict.get("facts", {}).get("kv_tokens"),
+            "seconds": document["timings"].get("total"),
+            "bytes": self.size(document["id"]),
+            "tags": document["tags"],
+        }
+
+    def tag(self, identifier: str, name: str) -> Record:
+        """Give the run a name of its own. Raises UsageError where the name is no name, or another run's."""
+        if not _TAG.fullmatch(name) or name == "last":
+            raise UsageError(f"'{name}' cannot name a run", remedy="a letter first, then letters, digits and . _ + -")
+        record = self.load(identifier)
+        holder = next((d["id"] for d in self.documents() if name in d["tags"] and d["id"] != record.id), None)
+        if holder:
+            raise UsageError(f"'{name}' is the name of {holder}", remedy=f"invoke tag {holder} {name} --remove")
+        return self._retagged(record, tuple(dict.fromkeys((*record.tags, name))))
+
+    def untag(self, identifier: str, name: str) -> Record:
+        """Take a name away again. Raises UsageError where the run does not have it."""
+        record = self.load(identifier)
+        if name not in record.tags:
+            raise UsageError(f"{record.id} is not tagged '{name}'", remedy=nearest(name, record.tags))
+        return self._retagged(record, tuple(tag for tag in record.tags if tag != name))
+
+    def remove(self, identifier: str) -> None:
+        """Delete one record, in one step for everybody who looks on. ``identifier`` is a full id."""
+        doomed = self.path(identifier).rename(self.directory / f".{identifier}.draft")
+        shutil.rmtree(doomed)
+
+    def size(self, identifier: str) -> int:
+        """Bytes on disk."""
+        return _size(self.path(identifier))
+
+    def dead_drafts(self) -> list[Path]:
+        """What killed writers left behind, a day ago or longer."""
+        dead_before = datetime.now(UTC).timestamp() - _DRAFT_IS_DEAD_AFTER_S
+        drafts = self.directory.glob(".*.draft")
+        return sorted(path for path in drafts if path.stat().st_mtime < dead_before)
 
     def log(self, identifier: str) -> bytes:
-        """The server's log, whole. Raises UsageError where the run is unknown."""
-        return gzip.decompress((self.path(self.resolve(identifier)) / "server.log.gz").read_bytes())
+        """The server's log, whole. Raises UsageError where the run is unknown or its log is damaged."""
+        return self._packed(identifier, LOG)
+
+    def events(self, identifier: str) -> list[Json]:
+        """What the log said while it ran; empty where nobody noted it."""
+        return _lines(self._packed(identifier, EVENTS))
+
+    def samples(self, identifier: str) -> list[Json]:
+        """The box's samples (see :class:`Attachments`); empty where none were taken."""
+        return _lines(self._packed(identifier, SAMPLES))
 
     def patch_texts(self, identifier: str) -> dict[str, bytes]:
         """The texts of the recorded point's patches by file name, in number order."""
-        directory = self.path(self.resolve(identifier)) / "patches"
+        directory = self.path(self.resolve(identifier)) / PATCHES
         return {path.name: path.read_bytes() for path in sorted(directory.glob("*.patch"))}
+
+    def _packed(self, identifier: str, name: str) -> bytes:
+        path = self.path(self.resolve(identifier)) / name
+        try:
+            return gzip.decompress(path.read_bytes())
+        except FileNotFoundError:
+            return b""
+        except (OSError, EOFError, zlib.error) as error:
+            raise UsageError(f"{path}: damaged: {error}", remedy="the rest of the record can still be read") from error
+
+    def _retagged(self, record: Record, tags: tuple[str, ...]) -> Record:
+        changed = record.model_copy(update={"tags": tags})
+        path = self.path(record.id) / RECORD
+        draft = path.with_name(f".{RECORD}.draft")
+        draft.write_text(_written(changed), encoding="utf-8")
+        draft.replace(path)
+        return changed
 
     def _read(self, path: Path) -> Record:
         try:
-            return Record.model_validate(json.loads(path.read_text(encoding="utf-8")))
+            return Record.model_validate(_current(json.loads(path.read_text(encoding="utf-8")), path))
         except FileNotFoundError as error:
             raise UsageError(f"{path.parent}: not a record", remedy="remove that directory") from error
         except (ValueError, ValidationError) as error:
             raise UsageError(f"{path}: not readable as a record: {error}", remedy="remove that directory") from error
+
+
+def _current(document: Json, path: Path) -> Json:
+    """``document`` in today's schema. Raises UsageError for one of a later patchbisect."""
+    schema = document.get("schema_version", SCHEMA)
+    if schema > SCHEMA:
+        raise UsageError(f"{path}: schema {schema}, this patchbisect reads up to {SCHEMA}", remedy="update patchbisect")
+    return document
+
+
+def _written(record: Record) -> str:
+    return record.model_dump_json(indent=1) + "\n"
+
+
+def _compressed(data: bytes) -> bytes:
+    return gzip.compress(data, compresslevel=6, mtime=0)
+
+
+def _lines(data: bytes) -> list[Json]:
+    # A sampler that is killed leaves a torn last line.
+    lines = data.splitlines()
+    return [json.loads(line) for line in lines if line.startswith(b"{") and line.rstrip().endswith(b"}")]
+
+
+def _size(directory: Path) -> int:
+    total = 0
+    for entry in os.scandir(directory):
+        total += _size(Path(entry.path)) if entry.is_dir(follow_symlinks=False) else entry.stat().st_size
+    return total
 
 
 def newest_with_content(records: Iterable[Record], *, content_id: str, box: str) -> Record | None:

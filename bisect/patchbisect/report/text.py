@@ -74,23 +74,38 @@ def _pairs(values: Any) -> str:
     return " ".join(f"{key}={value}" for key, value in values.items()) if isinstance(values, Mapping) else str(values)
 
 
-def runs_table(records: Iterable[Json]) -> Table:
-    """One line a record, newest last."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("run", "point", "profile", "box", "verdict", "kv tokens", "seconds"):
-        table.add_column(heading, justify="right" if heading in ("kv tokens", "seconds") else "left", overflow="fold")
-    for record in records:
-        verdict = record["verdict"]
-        table.add_row(
-            record["id"],
-            record["point"]["name"],
-            record["point"]["profile"],
-            record["box"],
-            coloured(verdict["outcome"], outcome(verdict)),
-            str(verdict.get("facts", {}).get("kv_tokens", "")),
-            f"{record['timings'].get('total', 0):.1f}",
+def runs_table(rows: Iterable[Json]) -> Table:
+    """One line a run (as ``runs --json`` gives them), newest last."""
+    table = _table("run", "point", "profile", "box", "verdict", "kv tokens>", "s>", "kB>", "named")
+    for row in rows:
+        seconds = row["seconds"]
+        _add(
+            table,
+            row["id"],
+            row["point"],
+            row["profile"],
+            row["box"],
+            coloured(row["outcome"], outcome(row)),
+            str(row["kv_tokens"] or ""),
+            f"{seconds:.1f}" if seconds is not None else "",
+            str(round(row["bytes"] / 1000)),
+            " ".join(row["tags"]),
         )
     return table
+
+
+def _table(*headings: str) -> Table:
+    """A table without lines; ``>`` behind a heading sets its column to the right."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        right = heading.endswith(">")
+        table.add_column(heading.rstrip(">"), justify="right" if right else "left", overflow="fold")
+    return table
+
+
+def _add(table: Table, *cells: str | Text) -> None:
+    """Add a row. Rich would read ``[…]`` in a plain string as markup, and logs and titles are full of it."""
+    table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
 
 
 def record_page(record: Json) -> RenderableType:
@@ -166,13 +181,12 @@ def _deciding(finding: Json) -> str:
 
 def trials_table(trials: Sequence[Json]) -> Table:
     """Every launch in its order: which point, why, what it said, what the search was told."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("#", "why", "point", "told", "verdict", "s", "run"):
-        table.add_column(heading, justify="right" if heading in ("#", "s") else "left", overflow="fold")
+    table = _table("#>", "why", "point", "told", "verdict", "s>", "run")
     for number, trial in enumerate(trials, start=1):
         observation = trial["observation"] or "void"
         seconds = trial.get("seconds")
-        table.add_row(
+        _add(
+            table,
             str(number),
             trial["purpose"],
             trial["point"],
@@ -190,7 +204,7 @@ def _proof(proof: Json) -> list[RenderableType]:
     table = Table.grid(padding=(0, 2))
     for claim, step in proof.items():
         word = step["status"].partition(":")[0]
-        table.add_row(_CLAIMS.get(claim, claim), coloured(word, step["status"]), step["run"] or "")
+        _add(table, _CLAIMS.get(claim, claim), coloured(word, step["status"]), step["run"] or "")
     return [Text(), Text("proof", style="bold"), table]
 
 
