@@ -64,14 +64,18 @@ class Layout:
     def lock(self) -> Path:
         return self.root / "lock"
 
+    @property
+    def stamps(self) -> Path:
+        return self.root / "stamps"
+
     def stamp(self, step: str) -> Path:
-        return self.root / "stamps" / f"{step}.json"
+        return self.stamps / f"{step}.json"
 
     def read_stamp(self, step: str, *, key: str) -> Mapping[str, Any] | None:
         """What the step noted when it succeeded with these inputs; None if it has to be done (again)."""
         try:
             stamp = json.loads(self.stamp(step).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):  # then the step is done again, which says what is wrong
             return None
         return stamp["facts"] if isinstance(stamp, dict) and stamp.get("key") == key else None
 

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,11 +63,13 @@ class Pip:
     def would_take(self, *arguments: str) -> Mapping[str, Any]:
         """pip's installation report for one requirement, without installing it. Raises NoWheels or BoxError."""
         command = ["install", "--dry-run", "--ignore-installed", "--no-deps", "--no-input", "--only-binary=:all:"]
-        done = self._call([*command, "--quiet", "--report=-", *arguments], on_line=lambda line: None)
-        if done.exit_code:
-            raise _failure(done)
-        report: Mapping[str, Any] = json.loads(done.output[done.output.index("{") :])
-        return report
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder) / "report.json"
+            done = self._call([*command, f"--report={report}", *arguments], on_line=lambda line: None)
+            if done.exit_code:
+                raise _failure(done)
+            found: Mapping[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+            return found
 
     def _call(self, command: Sequence[str], *, on_line: Callable[[str], None]) -> Finished:
         return self.run(
@@ -112,24 +115,25 @@ def gpu_parts(report: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def unfinished(site_packages: Path) -> Iterator[Path]:
-    """``.dist-info`` folders of packages that are not there in full: pip was killed, the disk was full, files are gone.
+def is_whole(info: Path) -> bool:
+    """Whether the package of a ``.dist-info`` folder is there in full: pip can be killed, disks fill, files go.
 
-    pip writes INSTALLER after all files and RECORD lists each with its size; without this check pip takes a package
-    with a METADATA file for installed.
+    pip writes INSTALLER after all files, and RECORD lists each with its size and itself last; without this check pip
+    takes a package with a METADATA file for installed.
     """
-    for info in sorted(site_packages.glob("*.dist-info")):
-        record = info / "RECORD"
-        if not (record.exists() and (info / "INSTALLER").exists()) or any(_damaged(site_packages, record)):
-            yield info
+    try:
+        with (info / "RECORD").open(newline="", encoding="utf-8") as lines:
+            rows = list(csv.reader(lines))
+        files = {name: size for name, _, size in rows}
+    except (OSError, ValueError, csv.Error):
+        return False
+    if f"{info.name}/RECORD" not in files or not (info / "INSTALLER").exists():
+        return False
+    return all(_has_size(info.parent / name, int(size)) for name, size in files.items() if size)
 
 
-def _damaged(site_packages: Path, record: Path) -> Iterator[str]:
-    with record.open(newline="", encoding="utf-8") as lines:
-        for name, _, size in csv.reader(lines):
-            file = site_packages / name
-            if size and (not file.exists() or file.stat().st_size != int(size)) and file.parent != record.parent:
-                yield name
+def _has_size(file: Path, size: int) -> bool:
+    return file.exists() and file.stat().st_size == size
 
 
 def installed(venv: Path) -> set[str]:
@@ -139,13 +143,11 @@ def installed(venv: Path) -> set[str]:
 
 
 def forget_unfinished(venv: Path) -> list[str]:
-    """Make pip install again what is not there in full; returns the names."""
-    names = []
-    for site_packages in venv.glob("lib/python*/site-packages"):
-        for info in unfinished(site_packages):
-            shutil.rmtree(info)
-            names.append(info.name.removesuffix(".dist-info"))
-    return names
+    """Make pip install again what is not there in full; returns names with versions."""
+    broken = [info for info in sorted(venv.glob("lib/python*/site-packages/*.dist-info")) if not is_whole(info)]
+    for info in broken:
+        shutil.rmtree(info)
+    return [info.name.removesuffix(".dist-info") for info in broken]
 
 
 def pinned(pins: str) -> dict[str, str]:

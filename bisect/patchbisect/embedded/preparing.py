@@ -152,7 +152,8 @@ class _Preparation:
             return
         self._room()
         self.say("venv", Transfer(f"Python {interpreter.full} ({interpreter.real})"))
-        # Away first: what a killed call left half made is not worth a look.
+        # Away first, the stamps before the rest: they would vouch for packages of the environment before.
+        shutil.rmtree(self.place.stamps, ignore_errors=True)
         shutil.rmtree(self.place.venv, ignore_errors=True)
         done = self.run(
             [str(interpreter.path), "-m", "venv", str(self.place.venv)],
@@ -171,7 +172,8 @@ class _Preparation:
     def _packages(self, interpreter: Interpreter) -> None:
         key = digest("packages", interpreter.real, interpreter.full, self.pins)
         again = forget_unfinished(self.place.venv)
-        if self.place.read_stamp("packages", key=key) is not None and not again:
+        complete = installed(self.place.venv) == set(pinned(self.pins))
+        if complete and not again and self.place.read_stamp("packages", key=key) is not None:
             return
         if again:
             self.say("packages", Transfer(f"repairing {', '.join(again)}"))
