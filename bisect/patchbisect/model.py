@@ -248,21 +248,27 @@ class Change:
     """One edit of a point: ``before`` → ``after`` of ``subject`` on ``axis``; None is "not there".
 
     For the queue the values are Patch, for the base Base, for flags, env and packages their values.
+    ``parts`` are edits that only work together; such a change has no values of its own.
     """
 
     axis: Axis
     subject: str
     before: Any
     after: Any
+    parts: tuple[Change, ...] = ()
 
     @property
     def verb(self) -> str:
+        if self.parts:
+            return "group"
         if self.before is None:
             return "add"
         return "remove" if self.after is None else "replace"
 
     @property
     def title(self) -> str:
+        if self.parts:
+            return f"together: {'; '.join(part.title for part in self.parts)}"
         if self.axis is Axis.QUEUE:
             patch = self.after or self.before
             return f"{self.verb} {patch.name}: {patch.subject}"

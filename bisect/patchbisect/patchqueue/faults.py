@@ -43,5 +43,6 @@ class PatchFault(UsageError):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """`` (did you mean X?)``, or nothing when no known name is near."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    by_lower = {other.lower(): other for other in known}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f" (did you mean {by_lower[close[0]]}?)" if close else ""

@@ -54,10 +54,14 @@ class Ran:
 
 
 class Git:
-    """One repository by its git directory (or, with ``worktree``, by a directory inside it)."""
+    """One repository by its git directory; with ``worktree`` the user's own, by a directory inside it.
+
+    The user's own is read with their configuration: it may say which repositories of others are safe to read.
+    """
 
     def __init__(self, where: Path, *, worktree: bool = False) -> None:
         self.where = where
+        self._always: Mapping[str, str] = {} if worktree else _SAME_EVERYWHERE
         self._locate = ["-C", str(where)] if worktree else [f"--git-dir={where}"]
         self._git = git.cmd.Git()
 
@@ -69,7 +73,7 @@ class Git:
         timeout: float | None = None,
     ) -> Ran:
         """Run a command to its end, whatever its exit status; ``timeout`` in seconds. Raises UsageError without git."""
-        return self._execute(arguments, stdin=stdin, env={**_SAME_EVERYWHERE, **(env or {})}, timeout=timeout)
+        return self._execute(arguments, stdin=stdin, env={**self._always, **(env or {})}, timeout=timeout)
 
     def over_network(self, *arguments: str, timeout: float | None = None) -> Ran:
         """As ``run``, but with the user's configuration, and never asking for a password."""

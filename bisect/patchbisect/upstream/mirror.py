@@ -82,8 +82,8 @@ class Mirror:
 
     def freeze(self, base: Base) -> Base:
         """The same base by a name that never moves: a commit id, or ``release:0.5.8``. Raises as ``base`` does."""
-        if not base.rev:
-            return base
+        if base.rev in ("", base.pin.tag, base.pin.commit):
+            return Base(pin=base.pin)
         self._make()
         return self._first(lambda source: source.freeze(base))
 

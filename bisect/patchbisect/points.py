@@ -1,0 +1,320 @@
+"""A name on the command line → a Point: ``POINT[@PROFILE][+N...][-N...]``.
+
+``clean``, ``HEAD``, ``worktree``, ``3`` or ``0003``, any revision of this repository, ``upstream:REV``, ``run:ID``,
+``ref:NAME``. Warnings are data: whoever asks prints them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from patchbisect.config import PIN_FILE, Project, Settings
+from patchbisect.errors import UsageError
+from patchbisect.model import Base, Patch, Pin, Point, Scalar
+from patchbisect.patchqueue import Queue, nearest, parse_patch, parse_pin
+from patchbisect.records import PointEntry, Store
+from patchbisect.redact import MASK
+from patchbisect.upstream import Git, Mirror
+
+WORDS = ("clean", "HEAD", "worktree")
+
+_EDITS = re.compile(r"(?P<rest>.+?)(?P<edits>(?:[+-]\d{1,4})+)$")
+_NUMBER = re.compile(r"\d{1,4}")
+_SETTING = re.compile(r"(?P<kind>flag|env):(?P<name>[^=\s]+)=(?P<value>.*)", re.DOTALL)
+
+Flags = dict[str, Scalar | tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A point, and what its user should know about how its name was read."""
+
+    point: Point
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What the bare name stands for, before profile and edits. ``queue`` is where ``+N`` takes patches from."""
+
+    base: Base
+    patches: tuple[Patch, ...]
+    queue: Queue
+    in_order: bool = True
+    """The queue in order at the pin: it must apply exactly."""
+    warnings: tuple[str, ...] = ()
+    recorded: Point | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A name taken apart. ``profile`` is empty where none is given."""
+
+    bare: str
+    profile: str = ""
+    edits: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class PointResolver:
+    """Reads points of one queue repository. ``runs`` gives the point of a recorded run by its id."""
+
+    def __init__(self, *, root: Path, settings: Settings, mirror: Mirror, runs: Callable[[str], Point]) -> None:
+        self.root = root
+        self.settings = settings
+        self.mirror = mirror
+        self.runs = runs
+        self._git = Git(root, worktree=True)
+
+    @classmethod
+    def of(cls, project: Project, *, mirror: Mirror) -> PointResolver:
+        """The resolver of a project, with its store of records."""
+        store = Store(project.state / "runs")
+
+        def runs(identifier: str) -> Point:
+            return recorded_point(store, identifier, environ=os.environ, settings=project.settings)
+
+        return cls(root=project.root, settings=project.settings, mirror=mirror, runs=runs)
+
+    def resolve(self, name: str, *, profile: str | None = None, settings: Sequence[str] = ()) -> Resolved:
+        """The point of a name. ``settings`` are edits like ``flag:tp-size=4`` and ``env:NAME=VALUE``, applied last.
+
+        ``profile`` counts where the name has no ``@PROFILE``. The queue in order at the pin is built here, so that
+        one that does not apply exactly is refused before anything starts. Raises UsageError, PointUnbuildable,
+        BoxError.
+        """
+        parts = self._take_apart(name)
+        reading = self._read(parts.bare)
+        patches = _edited(reading, parts.edits, name=name)
+        if reading.in_order and not parts.edits:
+            self.mirror.materialize(reading.base, patches, exact=True)
+        elif patches:
+            self.mirror.remember(reading.base.pin, reading.queue.enabled)
+        point = self._point(name, reading=reading, patches=patches, profile=parts.profile or profile)
+        point = with_settings(point, settings)
+        warnings = (*parts.warnings, *reading.warnings, *(str(fault) for fault in reading.queue.warnings))
+        return Resolved(point=point, warnings=tuple(dict.fromkeys(warnings)))
+
+    def queue(self, revision: str = "worktree") -> tuple[Pin, Queue]:
+        """Pin and queue on disk (``worktree``) or at a revision of this repository. Raises UsageError."""
+        return self._on_disk() if revision == "worktree" else self._at(revision)
+
+    def _take_apart(self, name: str) -> _Name:
+        if not name or name.startswith("-") or any(ord(character) < 33 for character in name):
+            raise UsageError(f"{name!r} is not a point", remedy=self._known())
+        head, at, tail = self._split_profile(name)
+        profile, late_edits = (tail, ()) if tail in self.settings.profiles else _split_edits(tail)
+        if at:
+            self.settings.profile_named(profile or "@")
+        is_ref = self._is_ref(head.removeprefix("ref:"))
+        bare, edits = (head, ()) if is_ref else _split_edits(head)
+        warnings: tuple[str, ...] = ()
+        if is_ref and (_EDITS.fullmatch(head) or _NUMBER.fullmatch(head)):
+            bare = f"ref:{head}"
+            warnings = (f"{head} is a ref of this repository, and that is what it means here",)
+        elif is_ref and head in ("clean", "worktree"):
+            warnings = (f"there is also a ref {head}: say ref:{head} to mean that",)
+        return _Name(bare=bare, profile=profile, edits=(*edits, *late_edits), warnings=warnings)
+
+    def _split_profile(self, name: str) -> tuple[str, str, str]:
+        """``@{`` is git's own syntax, and a ref may hold an ``@``."""
+        if "@" not in name or "@{" in name or self._is_ref(name):
+            return name, "", ""
+        head, at, tail = name.rpartition("@")
+        return head, at, tail
+
+    def _read(self, bare: str) -> _Reading:
+        kind, colon, rest = bare.partition(":")
+        if colon and kind == "upstream":
+            pin, queue, warnings = self._committed()
+            base = self.mirror.freeze(Base(pin=pin, rev=rest)) if rest else Base(pin=pin)
+            return _Reading(base=base, patches=(), queue=queue, in_order=False, warnings=warnings)
+        if colon and kind == "run":
+            _, queue, _ = self._committed()
+            point = self.runs(rest)
+            return _Reading(base=point.base, patches=point.patches, queue=queue, in_order=False, recorded=point)
+        if bare in WORDS or _NUMBER.fullmatch(bare):
+            return self._read_word(bare)
+        pin, queue = self._at(bare.removeprefix("ref:"))
+        return _Reading(base=Base(pin=pin), patches=queue.enabled, queue=queue)
+
+    def _read_word(self, word: str) -> _Reading:
+        if word == "worktree":
+            pin, queue = self._on_disk()
+            differs = ("the queue on disk differs from HEAD",) if self._differs_from_head() else ()
+            return _Reading(base=Base(pin=pin), patches=queue.enabled, queue=queue, warnings=differs)
+        pin, queue, warnings = self._committed()
+        if word == "clean":
+            return _Reading(base=Base(pin=pin), patches=(), queue=queue, warnings=warnings)
+        if word == "HEAD":
+            return _Reading(base=Base(pin=pin), patches=queue.enabled, queue=queue, warnings=warnings)
+        if not queue.patch(int(word)).enabled:
+            warnings = (*warnings, f"patch {int(word):04d} is disabled: {word} is the queue before it")
+        return _Reading(base=Base(pin=pin), patches=queue.up_to(int(word)), queue=queue, warnings=warnings)
+
+    def _committed(self) -> tuple[Pin, Queue, tuple[str, ...]]:
+        """Pin and queue at HEAD; on disk where nothing is committed yet."""
+        if not self._commit_of("HEAD"):
+            return (*self._on_disk(), ("nothing is committed here yet: the queue on disk is taken",))
+        differs = ("the queue on disk differs from HEAD, which is taken; say worktree to mean the files on disk",)
+        return (*self._at("HEAD"), differs if self._differs_from_head() else ())
+
+    def _on_disk(self) -> tuple[Pin, Queue]:
+        folder = self.root / PIN_FILE.parent
+        return _parsed({path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}, where=folder.name)
+
+    def _at(self, revision: str) -> tuple[Pin, Queue]:
+        commit = self._commit_of(revision)
+        if not commit:
+            raise UsageError(f"unknown point {revision!r}{nearest(revision, self._names())}", remedy=self._known())
+        return _parsed(self._git.files(commit, PIN_FILE.parent.name), where=f"{revision}:{PIN_FILE.parent.name}")
+
+    def _differs_from_head(self) -> bool:
+        ran = self._git.run("status", "--porcelain", "--untracked-files=all", "--", PIN_FILE.parent.name)
+        return ran.status == 0 and any(line.endswith((b".patch", b"pin.toml")) for line in ran.out.splitlines())
+
+    def _commit_of(self, revision: str) -> str:
+        ran = self._git.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        return ran.text.splitlines()[-1] if ran.status == 0 else ""
+
+    def _is_ref(self, name: str) -> bool:
+        """A branch, tag or remote branch of that whole name; an abbreviated commit id is none."""
+        ran = self._git.run("rev-parse", "--verify", "--quiet", "--symbolic-full-name", "--end-of-options", name)
+        return ran.status == 0 and "refs/" in ran.text
+
+    def _names(self) -> list[str]:
+        ran = self._git.run("for-each-ref", "--format=%(refname:short)")
+        return [*WORDS, *ran.text.split()]
+
+    def _known(self) -> str:
+        return (
+            "A point is clean, HEAD, worktree, a patch number, a revision of this repository, upstream:REV, run:ID or "
+            "ref:NAME, then @PROFILE, +N, -N."
+        )
+
+    def _point(self, name: str, *, reading: _Reading, patches: tuple[Patch, ...], profile: str | None) -> Point:
+        if reading.recorded and not profile:
+            return replace(reading.recorded, name=name, patches=patches)
+        chosen, command = self.settings.profile_named(profile)
+        return Point(
+            name=name,
+            base=reading.base,
+            patches=patches,
+            profile=chosen,
+            flags=dict(command.flags),
+            env=dict(command.env),
+            packages=reading.recorded.packages if reading.recorded else {},
+        )
+
+
+def with_settings(point: Point, settings: Sequence[str]) -> Point:
+    """The point with ``flag:NAME=VALUE`` and ``env:NAME=VALUE`` applied in turn. Raises UsageError.
+
+    An empty value unsets; the flag value ``true`` is a bare flag.
+    """
+    flags: Flags = dict(point.flags)
+    env = dict(point.env)
+    for text in settings:
+        match = _SETTING.fullmatch(text)
+        if not match:
+            raise UsageError(
+                f"{text!r} is not a setting", remedy="Write flag:NAME=VALUE or env:NAME=VALUE; no value unsets."
+            )
+        name, value = match["name"], match["value"]
+        if match["kind"] == "env":
+            _set(env, name, value)
+        else:
+            name = name.lstrip("-").replace("_", "-")
+            _set(flags, name, True if value == "true" else value)
+    return replace(point, flags=flags, env=env)
+
+
+def recorded_point(store: Store, identifier: str, *, environ: Mapping[str, str], settings: Settings) -> Point:
+    """Exactly what a recorded run ran; secrets come by name from ``environ`` and today's profile.
+
+    Raises UsageError for an unknown run, and for a secret that is not there today.
+    """
+    entry = store.load(identifier).point
+    texts = store.patch_texts(identifier)
+    patches = tuple(
+        parse_patch(texts[f"{patch.name}.patch"], filename=f"{patch.name}.patch") for patch in entry.patches
+    )
+    missing = [name for name in entry.secret_env if name not in environ]
+    if missing:
+        raise UsageError(
+            f"run {identifier} had secrets that this environment has not: {', '.join(missing)}",
+            remedy="Export them, then try again.",
+        )
+    pin = Pin(
+        upstream=entry.upstream,
+        commit=entry.pin,
+        tag=entry.tag,
+        release=entry.release,
+        wheel_sha256=entry.wheel_sha256,
+    )
+    return Point(
+        name=f"run:{identifier}",
+        base=Base(pin=pin, rev=entry.base_rev),
+        patches=patches,
+        profile=entry.profile,
+        flags=_unmasked(entry, identifier=identifier, settings=settings),
+        env={**entry.env, **{name: environ[name] for name in entry.secret_env}},
+        packages=dict(entry.packages),
+    )
+
+
+def _unmasked(entry: PointEntry, *, identifier: str, settings: Settings) -> Flags:
+    profile = settings.profiles.get(entry.profile)
+    flags: Flags = {}
+    for name, value in entry.flags.items():
+        if value == MASK and (profile is None or name not in profile.flags):
+            raise UsageError(
+                f"run {identifier} had a secret --{name} that no profile {entry.profile!r} gives today",
+                remedy="Put it into that profile, then try again.",
+            )
+        if value == MASK and profile is not None:
+            value = profile.flags[name]
+        flags[name] = tuple(value) if isinstance(value, list) else value
+    return flags
+
+
+def _split_edits(text: str) -> tuple[str, tuple[str, ...]]:
+    match = _EDITS.fullmatch(text)
+    return (match["rest"], tuple(re.findall(r"[+-]\d+", match["edits"]))) if match else (text, ())
+
+
+def _edited(reading: _Reading, edits: Sequence[str], *, name: str) -> tuple[Patch, ...]:
+    """The patches with ``+N`` added alone and ``-N`` taken away, in number order."""
+    if not edits:
+        return reading.patches
+    patches = {patch.number: patch for patch in reading.patches}
+    for edit in edits:
+        number = int(edit[1:])
+        if edit[0] == "+" and number in patches:
+            raise UsageError(f"{name}: patch {number:04d} is in it already", remedy=f"Leave {edit} out.")
+        if edit[0] == "-" and number not in patches:
+            known = ", ".join(f"{number:04d}" for number in patches) or "none"
+            raise UsageError(f"{name}: there is no patch {number:04d} to take away", remedy=f"It has {known}.")
+        if edit[0] == "+":
+            patches[number] = reading.queue.patch(number)
+        else:
+            del patches[number]
+    return tuple(patches[number] for number in sorted(patches))
+
+
+def _parsed(files: Mapping[str, bytes], *, where: str) -> tuple[Pin, Queue]:
+    if PIN_FILE.name not in files:
+        raise UsageError(f"{where} has no {PIN_FILE.name}", remedy="Only revisions with a pin can be named.")
+    pin = parse_pin(files[PIN_FILE.name], filename=f"{where}/{PIN_FILE.name}")
+    return pin, Queue.read(files, where=where)
+
+
+def _set(values: dict[str, str] | Flags, name: str, value: str | bool) -> None:
+    if value == "":
+        values.pop(name, None)
+    else:
+        values[name] = value  # type: ignore[assignment]

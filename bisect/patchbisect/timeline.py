@@ -1,0 +1,203 @@
+"""Two points → what differs, as an ordered list of changes; any subset of the changes → a point.
+
+Pure but for one question that is asked through ``applies``: can this base carry these patches?
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from patchbisect.model import Axis, Base, Change, Patch, Point, Timeline
+from patchbisect.patchqueue import requires
+
+Applies = Callable[[Base, tuple[Patch, ...]], bool]
+
+
+def timeline(good: Point, bad: Point, *, applies: Applies) -> Timeline:
+    """The changes that lead from ``good`` to ``bad``: base, queue, packages, flags, environment, in that order.
+
+    Queue edits come in an order in which each queue on the way applies: the bad end's number order where that
+    works, with ``Requires:`` kept. Edits that only apply together are one change with ``parts``.
+    Where the base differs too, queues on the way are asked for on the bad end's base, since the base is set first.
+    Common patches carry the bad end's numbers in every point of the timeline.
+    """
+    start = _renumbered(good, bad)
+    changes: list[Change] = []
+    if _base_key(start.base) != _base_key(bad.base):
+        changes.append(Change(axis=Axis.BASE, subject="base", before=start.base, after=bad.base))
+    else:
+        start = replace(start, base=bad.base)
+    changes += _ordered(start, bad, applies=applies)
+    for axis in (Axis.PACKAGES, Axis.FLAGS, Axis.ENV):
+        changes += _settings(axis, before=getattr(start, axis), after=getattr(bad, axis))
+    return Timeline(good=start, bad=bad, changes=tuple(changes))
+
+
+def point_at(line: Timeline, k: int) -> Point:
+    """Point ``k``: the first ``k`` changes applied; 0 is the good end, ``len(changes)`` the bad one."""
+    if not 0 <= k <= len(line.changes):
+        raise ValueError(f"the timeline has points 0 to {len(line.changes)}, not {k}")
+    if k == len(line.changes):
+        return line.bad
+    point = applied(line.good, line.changes[:k])
+    return replace(point, name=f"{line.good.name} + {k} of {len(line.changes)}") if k else point
+
+
+def applied(point: Point, changes: Iterable[Change]) -> Point:
+    """The point with these changes of one timeline made, in any number and order."""
+    for change in changes:
+        point = apply(point, change)
+    return point
+
+
+def apply(point: Point, change: Change) -> Point:
+    """The point with one change made, to its ``after`` side. Patches stay in number order."""
+    if change.parts:
+        return applied(point, change.parts)
+    if change.axis is Axis.BASE:
+        return replace(point, base=change.after)
+    if change.axis is Axis.QUEUE:
+        return replace(point, patches=_edited(point.patches, change))
+    values = dict(getattr(point, change.axis))
+    if change.after is None:
+        values.pop(change.subject, None)
+    else:
+        values[change.subject] = change.after
+    return _with_values(point, change.axis, values)
+
+
+def _with_values(point: Point, axis: Axis, values: Mapping[str, Any]) -> Point:
+    if axis is Axis.FLAGS:
+        return replace(point, flags=values)
+    if axis is Axis.ENV:
+        return replace(point, env=values)
+    return replace(point, packages=values)
+
+
+def _edited(patches: Sequence[Patch], change: Change) -> tuple[Patch, ...]:
+    """Replaced in place, then sorted by number: equal numbers keep their order, the good end's patch first."""
+    kept = [change.after if patch.slug == change.subject else patch for patch in patches]
+    if change.before is None or all(patch.slug != change.subject for patch in patches):
+        kept.append(change.after)
+    return tuple(sorted((patch for patch in kept if patch is not None), key=lambda patch: patch.number))
+
+
+def _settings(axis: Axis, *, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+    """What differs in one mapping: the bad end's names in its order, then those that only the good end has."""
+    for name in dict.fromkeys([*after, *before]):
+        if before.get(name) != after.get(name):
+            yield Change(axis=axis, subject=name, before=before.get(name), after=after.get(name))
+
+
+def _base_key(base: Base) -> str:
+    return base.rev or base.pin.commit
+
+
+def _renumbered(good: Point, bad: Point) -> Point:
+    """The good end with the numbers of the bad end, so that number order means one thing on the whole timeline.
+
+    Patches of both ends that keep their order take the bad end's numbers. The others keep their own where it fits
+    between their neighbours, else they take that of the patch before them.
+    """
+    slugs = [patch.slug for patch in good.patches]
+    targets = {patch.slug: patch for patch in bad.patches}
+    common = _same_order(slugs, [patch.slug for patch in bad.patches])
+    ceilings = _next_numbers(slugs, {slug: targets[slug].number for slug in common})
+    patches: list[Patch] = []
+    floor = 0
+    for patch, ceiling in zip(good.patches, ceilings, strict=True):
+        if patch.slug in common:
+            target = targets[patch.slug]
+            patch = target if target.text == patch.text else replace(patch, number=target.number)
+        elif not floor <= patch.number <= ceiling:
+            patch = replace(patch, number=floor)
+        floor = patch.number
+        patches.append(patch)
+    return replace(good, patches=tuple(patches))
+
+
+def _same_order(good: Sequence[str], bad: Sequence[str]) -> set[str]:
+    blocks = difflib.SequenceMatcher(a=good, b=bad, autojunk=False).get_matching_blocks()
+    return {good[block.a + offset] for block in blocks for offset in range(block.size)}
+
+
+def _next_numbers(slugs: Sequence[str], numbers: Mapping[str, int]) -> list[int]:
+    """For each patch, the number of the next common patch less one; a large one after the last."""
+    ceilings: list[int] = []
+    ceiling = 9999
+    for slug in reversed(slugs):
+        ceilings.append(ceiling)
+        if slug in numbers:
+            ceiling = numbers[slug] - 1
+    return ceilings[::-1]
+
+
+def _edits(good: Sequence[Patch], bad: Sequence[Patch]) -> list[Change]:
+    """Queue edits in number order of the bad end; what is only removed comes first, the last one first."""
+    before = {patch.slug: patch for patch in good}
+    after = {patch.slug: patch for patch in bad}
+    removed = [Change(axis=Axis.QUEUE, subject=s, before=before[s], after=None) for s in before if s not in after]
+    others = [
+        Change(axis=Axis.QUEUE, subject=patch.slug, before=before.get(patch.slug), after=patch)
+        for patch in bad
+        if not _same(before.get(patch.slug), patch)
+    ]
+    return [*reversed(removed), *others]
+
+
+def _same(before: Patch | None, after: Patch) -> bool:
+    return before is not None and (before.text, before.number) == (after.text, after.number)
+
+
+def _ordered(start: Point, bad: Point, *, applies: Applies) -> list[Change]:
+    """The queue edits in an order in which each queue on the way applies, inseparable ones grouped."""
+    left = _edits(start.patches, bad.patches)
+    if len(left) == 1:
+        return left
+    patches = start.patches
+    ordered: list[Change] = []
+    while left:
+        step = _next_step(patches, left, base=bad.base, applies=applies)
+        ordered.append(step)
+        taken = step.parts or (step,)
+        patches = _after(patches, taken)
+        left = [change for change in left if change not in taken]
+    return ordered
+
+
+def _next_step(patches: tuple[Patch, ...], left: Sequence[Change], *, base: Base, applies: Applies) -> Change:
+    """The first edit after which the queue applies; where there is none, a group that none can be left out of."""
+
+    def works(chosen: Sequence[Change]) -> bool:
+        queue = _after(patches, chosen)
+        return _broken(queue) <= _broken(patches) and applies(base, queue)
+
+    for change in left:
+        if works([change]):
+            return change
+    group = next((left[:size] for size in range(2, len(left)) if works(left[:size])), left)
+    for change in reversed(group):
+        smaller = [other for other in group if other is not change]
+        if smaller and works(smaller):
+            group = smaller
+    return _group(group)
+
+
+def _after(patches: tuple[Patch, ...], changes: Collection[Change]) -> tuple[Patch, ...]:
+    for change in changes:
+        patches = _edited(patches, change)
+    return patches
+
+
+def _broken(queue: Sequence[Patch]) -> set[tuple[str, str]]:
+    """Patches that say they require what is not there; a step may not add to them."""
+    slugs = {patch.slug for patch in queue}
+    return {(patch.slug, slug) for patch in queue for slug in requires(patch) if slug not in slugs}
+
+
+def _group(changes: Sequence[Change]) -> Change:
+    subject = "+".join(change.subject for change in changes)
+    return Change(axis=Axis.QUEUE, subject=subject, before=None, after=None, parts=tuple(changes))
