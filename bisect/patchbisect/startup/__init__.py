@@ -1,0 +1,7 @@
+"""What a startup log means: lines -> events -> verdict; and the memory behind it. Pure: no file, socket or clock."""
+
+from patchbisect.startup.classifier import Classifier, classify
+from patchbisect.startup.events import Event, What
+from patchbisect.startup.hang import Budgets
+
+__all__ = ["Budgets", "Classifier", "Event", "What", "classify"]

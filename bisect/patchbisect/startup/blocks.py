@@ -1,0 +1,157 @@
+"""Tracebacks, as they arrive line by line: chained, interleaved between ranks, cut short."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+
+HOLDER = re.compile(r"(?P<who>\w+) hit an exception: ?(?P<rest>.*)")
+TRACEBACK = "Traceback (most recent call last):"
+FRAME = re.compile(r'\s+File "(?P<path>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
+EXCEPTION = re.compile(r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?:: ?(?P<message>.*)|)$")
+CHAIN = re.compile(
+    r"The above exception was the direct cause of the following exception:"
+    r"|During handling of the above exception, another exception occurred:"
+)
+FRAME_LIMIT = 80
+MESSAGE_LIMIT = 60
+
+_EXCEPTION_NAME = re.compile(
+    r"(?:Error|Exception|Exit|Interrupt|Failed|Failure|Warning|Timeout|Errors|Unsupported|NotFound|OOM|Group"
+    r"|TimedOut|Abort\w*|OutOfResources|Unavailable|EnginesDead|Died|Invalid\w*|StopIteration|Empty|Full)$"
+)
+
+
+@dataclass(slots=True)
+class Frame:
+    """One frame. ``own`` is the path below the ``sglang`` package, or "" for foreign code."""
+
+    path: str
+    line: int
+    function: str
+
+    @property
+    def own(self) -> str:
+        head, found, rest = self.path.rpartition("/sglang/")
+        if not found:
+            return self.path.removeprefix("sglang/") if self.path.startswith("sglang/") else ""
+        foreign = re.search(r"(?:site|dist)-packages/|/lib/python3", "/" + rest)
+        return "" if foreign or not rest.endswith(".py") or rest.startswith("sgl_kernel/") else rest
+
+
+@dataclass(slots=True)
+class Exc:
+    """One exception of a chain; ``line`` is where its type and message stand."""
+
+    type: str
+    message: list[str]
+    line: int
+    text: str
+    frames: list[Frame]
+    direct: bool = False
+    """Raised ``from`` the one before it in the chain."""
+
+    @property
+    def full_message(self) -> str:
+        return "\n".join(self.message)
+
+    @property
+    def innermost_own(self) -> Frame | None:
+        return next((frame for frame in reversed(self.frames) if frame.own), None)
+
+
+class Mode(Enum):
+    FRAMES = 1
+    MESSAGE = 2
+    GAP = 3
+    """A blank line after the message: the chain may go on."""
+    CLOSED = 4
+
+
+@dataclass(slots=True)
+class Block:
+    """One traceback (with its chain) of one rank.
+
+    ``who`` is the process that announced it ("Scheduler"), "" for one that Python printed on its own.
+    ``handled``: somebody logged it and went on.
+    """
+
+    who: str
+    rank: str
+    line: int
+    time: str
+    handled: bool = False
+    order: int = 0
+    mode: Mode = Mode.FRAMES
+    chain: list[Exc] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+    drafty: bool = False
+    """A source line or a frame speaks of the draft worker."""
+    announced: str = ""
+    _direct: bool = False
+
+    def wants(self, text: str) -> bool:
+        """Whether an unprefixed line can belong here."""
+        if self.mode is Mode.CLOSED:
+            return False
+        if self.mode is Mode.MESSAGE:
+            return not (text.startswith('  File "') and self.chain and not self.chain[-1].type.endswith("Group"))
+        if self.mode is Mode.GAP:
+            return not text or CHAIN.match(text) is not None
+        return text == "" or text[0] in " \t" or text.startswith(TRACEBACK) or is_exception(text) or text[0] in "[|+"
+
+    def take(self, line: int, text: str) -> None:
+        """Add a line that ``wants`` accepted."""
+        if self.mode is Mode.FRAMES:
+            self._in_frames(line, text)
+        elif self.mode is Mode.MESSAGE:
+            self._in_message(text)
+        elif text:
+            self._link(text)
+
+    def _link(self, text: str) -> None:
+        self._direct = text.startswith("The above")
+        self.mode = Mode.FRAMES
+
+    def _in_frames(self, line: int, text: str) -> None:
+        found = FRAME.match(text)
+        if found is not None:
+            frame = Frame(found["path"], int(found["line"]), found["function"] or "")
+            if len(self.frames) >= FRAME_LIMIT:
+                del self.frames[FRAME_LIMIT // 2]
+            self.frames.append(frame)
+            if "/speculative/" in frame.path and "worker" in frame.path:
+                self.drafty = True
+        elif text[:1] in " \t":
+            if "draft_worker" in text or "draft_model" in text or "DraftWorker" in text or "EAGLEWorker" in text:
+                self.drafty = True
+        elif is_exception(text):
+            found_exception = EXCEPTION.match(text)
+            assert found_exception is not None
+            self.chain.append(
+                Exc(found_exception["type"], [found_exception["message"] or ""], line, text, self.frames, self._direct)
+            )
+            self.frames = []
+            self.mode = Mode.MESSAGE
+
+    def _in_message(self, text: str) -> None:
+        if not text.strip():
+            self.mode = Mode.GAP
+        elif CHAIN.match(text):
+            self._link(text)
+        elif len(self.chain[-1].message) < MESSAGE_LIMIT:
+            self.chain[-1].message.append(text)
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.chain) and self.mode in (Mode.GAP, Mode.CLOSED)
+
+
+def is_exception(text: str) -> bool:
+    """Whether ``text`` is the last line of a traceback: ``package.TypeError: message`` or a bare type."""
+    found = EXCEPTION.match(text)
+    if found is None:
+        return False
+    name = found["type"]
+    return _EXCEPTION_NAME.search(name) is not None or ("." in name and not name.startswith("INFO"))

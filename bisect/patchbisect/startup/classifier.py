@@ -1,0 +1,286 @@
+"""Text in as it arrives, events out, a verdict at any moment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from patchbisect.model import Signals, Stage, Verdict
+from patchbisect.startup import vocabulary
+from patchbisect.startup.blocks import Mode
+from patchbisect.startup.causes import Grade
+from patchbisect.startup.decide import Question, decide
+from patchbisect.startup.events import Event, What
+from patchbisect.startup.hang import Budgets
+from patchbisect.startup.life import STEMS, Life
+from patchbisect.startup.ranks import Kind
+from patchbisect.startup.text import Splitter, peel, strip_colours
+
+BRACKET = re.compile(
+    r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?)(?: ((?:DP|TP|PP|EP|ATTN_CP|MOE_DP)\d+(?: (?:DP|TP|PP|EP|ATTN_CP|MOE_DP)\d+)*))?\] ?"
+)
+TORCH = re.compile(r"\[rank(\d+)\]:(?:\[[EWIF](\d+) (\d\d:\d\d:\d\d)[.\d]*[^\]]*\])? ?")
+
+EARLIER_LIVES_LIMIT = 50
+LEARN_AFTER = 3
+"""A prefix of no known form is taken for one when it has stood before this many bracketed lines."""
+
+
+class Classifier:
+    """Reads one log.
+
+    ``until`` is the stage that the caller wants to see: ``Stage.SERVING``, or ``Stage.KV_ALLOC`` to stop as soon
+    as every rank of the target has its pools. ``patched_files`` maps a path below ``python/``
+    (``"sglang/srt/x.py"``) to the patch that touches it (``"0007-slug"``); ``promised_probes`` maps the name of a
+    probe to (patch, the stage by whose end it must have fired).
+    """
+
+    def __init__(
+        self,
+        until: Stage = Stage.SERVING,
+        patched_files: Mapping[str, str] | None = None,
+        *,
+        promised_probes: Mapping[str, tuple[str, Stage]] | None = None,
+        budgets: Budgets | None = None,
+    ) -> None:
+        self.until = until
+        self._question = Question(
+            until=until,
+            patched_files=dict(patched_files or {}),
+            promised_probes=dict(promised_probes or {}),
+            budgets=budgets or Budgets(),
+        )
+        self._splitter = Splitter()
+        self._life = Life(1, 1)
+        self._earlier: list[str] = []
+        self._lives = 1
+        self._outer = ""
+        self._unknown_outer: dict[str, int] = {}
+        self._closed = False
+
+    # --- in ---------------------------------------------------------------------------------------
+
+    def feed(self, chunk: str | bytes) -> list[Event]:
+        """Read some more text; what the finished lines of it said. Never raises for what is in the text."""
+        events: list[Event] = []
+        self._read(self._splitter.feed(chunk), events)
+        return events
+
+    def close(self) -> list[Event]:
+        """Say that no more text will come: an unfinished last line counts."""
+        events: list[Event] = []
+        self._read(self._splitter.close(), events)
+        self._closed = True
+        return events
+
+    # --- out --------------------------------------------------------------------------------------
+
+    def verdict(self, signals: Signals | None = None) -> Verdict:
+        """What the log says so far, together with what else is known of the server.
+
+        ``Verdict.final`` is True as soon as nothing that may follow can change it. ``ready`` is never final while
+        the server lives, for it may die while serving; a caller that waits for ``ready`` stops when it sees it.
+        """
+        return decide(
+            self._life,
+            self._question,
+            signals or Signals(),
+            closed=self._closed,
+            earlier=tuple(self._earlier),
+        )
+
+    @property
+    def life(self) -> Life:
+        """The newest life of the server in this log: what the ledger and the renderers read."""
+        return self._life
+
+    # --- lines ------------------------------------------------------------------------------------
+
+    def _read(self, segments: Iterable[tuple[int, str]], events: list[Event]) -> None:
+        for line, text in segments:
+            if not text:
+                self._life.blank(line)
+                continue
+            if "\x1b" in text or "\x00" in text or "\x08" in text:
+                text = strip_colours(text)
+                if not text:
+                    continue
+            life = self._life
+            life.last_line = line
+            found = BRACKET.match(text)
+            if found is None:
+                at = text.find("[20")
+                found = BRACKET.search(text, at) if at > 0 else None
+                if found is None:
+                    self._loose(line, text, events)
+                    continue
+                self._before_bracket(line, text[: found.start()], events)
+            self._bracketed(line, text, found, events)
+
+    def _before_bracket(self, line: int, head: str, events: list[Event]) -> None:
+        """What stands before the first bracket: a wrapper's prefix, or a bar without its newline."""
+        if head == self._outer:
+            return
+        rest = peel(head)
+        if not rest.strip():
+            self._outer = head
+            return
+        if len(head) < 120 and "%|" not in head:
+            count = self._unknown_outer.get(head, 0) + 1
+            if count >= LEARN_AFTER:
+                self._outer = head
+            if len(self._unknown_outer) < 64:
+                self._unknown_outer[head] = count
+        self._loose(line, head, events)
+
+    def _bracketed(self, line: int, text: str, found: re.Match[str], events: list[Event]) -> None:
+        while True:
+            start = found.end()
+            following = None
+            glued = text.find("[20", start)
+            if glued > 0:
+                following = BRACKET.search(text, glued)
+            message = text[start : following.start()] if following else text[start:]
+            self._record(line, message, found[1], found[2] or "", events)
+            if following is None:
+                return
+            found = following
+
+    def _record(self, line: int, message: str, time: str, rank: str, events: list[Event]) -> None:
+        life = self._life
+        if life.blocks:
+            life.close_messages()
+        life.last_time = time
+        for row in vocabulary.HEADS.get(message[: vocabulary.HEAD_LENGTH], ()):
+            found = row.pattern.match(message)
+            if found is not None:
+                self._milestone(row, found, line=line, text=message, time=time, rank=rank, events=events)
+                return
+        if message.startswith("server_args="):
+            self._server_args(line, message, events)
+            return
+        if any(stem in message for stem in STEMS):
+            event = self._life.message(line=line, text=message, time=time, rank=rank)
+            if event is not None:
+                events.append(event)
+
+    def _milestone(
+        self,
+        row: vocabulary.Milestone,
+        found: re.Match[str],
+        *,
+        line: int,
+        text: str,
+        time: str,
+        rank: str,
+        events: list[Event],
+    ) -> None:
+        if row.kind is Kind.DIST_BEGIN and self._starts_anew(rank):
+            self._begin_life(line, events)
+        mark = self._life.milestone(row, found, line=line, time=time, rank=rank)
+        what = What.POOL if mark.kind is Kind.POOL else What.STAGE
+        events.append(Event(what, line, time, rank, mark.role, mark.stage, text, mark.detail))
+
+    def _loose(self, line: int, text: str, events: list[Event]) -> None:
+        rank = time = ""
+        if self._outer and text.startswith(self._outer):
+            text = text[len(self._outer) :]
+        elif text[0] not in " \t":
+            text = peel(text)
+        torch = TORCH.match(text)
+        if torch is not None:
+            rank = self._rank_of(int(torch[1]))
+            if torch[2]:
+                time = (
+                    f"{self._life.last_time[:4] or '2000'}-{torch[2].zfill(4)[:2]}-{torch[2].zfill(4)[2:]} {torch[3]}"
+                )
+            text = text[torch.end() :]
+        if not text:
+            self._life.blank(line)
+            return
+        if text[0] not in " \t" and self._custom_format(line, text, events):
+            return
+        event = self._life.loose(line=line, text=text, time=time, rank=rank)
+        if event is not None:
+            events.append(event)
+
+    def _custom_format(self, line: int, text: str, events: list[Event]) -> bool:
+        """A milestone behind a prefix that ``SGLANG_LOGGING_CONFIG_PATH`` made, or without any."""
+        if not any(stem in text for stem in ("emory", "eight", "KV Cache", "raph", "max_total", "istributed", "server",
+                                              "Init parallel", "Mamba", "DSV4", "hit an exc", "sigquit", "Uvicorn")):  # fmt: skip
+            return False
+        found = vocabulary.EMBEDDED.search(text)
+        if found is None or any(block.mode is Mode.FRAMES and block.wants(text) for block in self._life.blocks):
+            return False
+        prefix = text[: found.start("message")]
+        time = vocabulary.ANY_TIME.search(prefix)
+        rank = " ".join(vocabulary.RANK_WORDS.findall(prefix))
+        self._record(line, found["message"], time[0] if time else "", rank, events)
+        return True
+
+    def _rank_of(self, number: int) -> str:
+        """The label of torch's global rank ``number``, where the labels seen so far make it plain."""
+        wanted = f"TP{number}"
+        return next((label for label in self._life.tracks if wanted in label.split()), wanted)
+
+    # --- lives ------------------------------------------------------------------------------------
+
+    def _server_args(self, line: int, text: str, events: list[Event]) -> None:
+        life = self._life
+        if life.args_line and not self._is_other_node(text):
+            self._begin_life(line, events)
+        elif life.has_fatal or life.signs[Grade.CLUE]:
+            self._begin_life(line, events)
+        elif life.args_line:
+            life.other_args.append(text)
+            return
+        self._life.args_line = text
+        if not events or events[-1].what is not What.LIFE:
+            events.append(Event(What.LIFE, line, self._life.last_time, "", None, None, "", {}))
+
+    def _is_other_node(self, text: str) -> bool:
+        mine = re.search(r"node_rank'?[=:] ?(\d+)", self._life.args_line)
+        other = re.search(r"node_rank'?[=:] ?(\d+)", text)
+        return bool(mine and other and mine[1] != other[1]) and not self._life.has_fatal
+
+    def _starts_anew(self, rank: str) -> bool:
+        """A rank that failed, or whose launcher gave up, and now begins again."""
+        life = self._life
+        if not life.has_begun(rank):
+            return False
+        return any(sign.rank == rank for sign in life.signs[Grade.FATAL]) or bool(
+            life.told_line and life.has_fatal and life.tracks[rank].marks[-1].line < life.told_line
+        )
+
+    def _begin_life(self, line: int, events: list[Event]) -> None:
+        verdict = decide(self._life, self._question, Signals(alive=False), closed=True, earlier=())
+        if len(self._earlier) < EARLIER_LIVES_LIMIT:
+            self._earlier.append(f"life {self._lives} (line {self._life.first_line}): {verdict.why}")
+        before = self._life
+        time = before.last_time
+        self._lives += 1
+        self._life = Life(self._lives, line)
+        self._life.last_time = time
+        if before.told_line and before.fraction_line > before.told_line:
+            self._life.fraction = before.fraction  # said before the first line that tells a new life
+        events.append(Event(What.LIFE, line, time, "", None, None, "", {"number": str(self._lives)}))
+
+
+def classify(
+    text: str | bytes | Iterable[str | bytes],
+    signals: Signals | None = None,
+    *,
+    until: Stage = Stage.SERVING,
+    patched_files: Mapping[str, str] | None = None,
+    promised_probes: Mapping[str, tuple[str, Stage]] | None = None,
+    budgets: Budgets | None = None,
+) -> Verdict:
+    """The verdict on a whole log: a text, bytes, or an iterable of either."""
+    reader = Classifier(until, patched_files, promised_probes=promised_probes, budgets=budgets)
+    for chunk in (text,) if isinstance(text, (str, bytes)) else text:
+        reader.feed(chunk)
+    reader.close()
+    return reader.verdict(signals)
+
+
+__all__ = ["Classifier", "classify"]

@@ -1,0 +1,391 @@
+"""The verdict on one life of a server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from patchbisect.model import (
+    DecidingLine,
+    Milestone,
+    Outcome,
+    Persistence,
+    Role,
+    Signals,
+    Signature,
+    Stage,
+    Verdict,
+)
+from patchbisect.startup import advice, causes
+from patchbisect.startup.causes import Grade
+from patchbisect.startup.facts import facts_of
+from patchbisect.startup.failure import Failure, Reading, read_signs, settle
+from patchbisect.startup.hang import Budgets, missing_ranks, rank_number, silent_hang
+from patchbisect.startup.life import Life
+from patchbisect.startup.ranks import ORDER, STAGES, Kind, Progress, settle_roles
+from patchbisect.startup.server_args import ServerArgs
+
+TEXT_LIMIT = 2000
+_MODULE = re.compile(r"'(sglang\.[\w.]+)'")
+QUIET_FOR_S = 0.2
+"""A traceback whose last line has stood this long without a continuation is taken as complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the caller asked of a log."""
+
+    until: Stage = Stage.SERVING
+    patched_files: Mapping[str, str] = field(default_factory=dict)
+    promised_probes: Mapping[str, tuple[str, Stage]] = field(default_factory=dict)
+    budgets: Budgets = field(default_factory=Budgets)
+
+
+@dataclass(slots=True)
+class _Case:
+    """All that the rules look at; built once per verdict."""
+
+    life: Life
+    question: Question
+    signals: Signals
+    closed: bool
+    args: ServerArgs
+    progress: Progress
+    readings: list[Reading]
+    facts: dict[str, Any]
+    passed: frozenset[Milestone]
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.life.ready_line) or (self.signals.http_ready is True and bool(self.life.fired_line))
+
+    @property
+    def dead(self) -> bool:
+        signals = self.signals
+        return signals.alive is False or (signals.alive is None and signals.exit_code is not None)
+
+    def first(self, grade: Grade) -> Reading | None:
+        return next((reading for reading in self.readings if reading.grade is grade), None)
+
+
+def decide(life: Life, question: Question, signals: Signals, *, closed: bool, earlier: tuple[str, ...]) -> Verdict:
+    """The verdict on the newest life; ``earlier`` are sentences about those before it."""
+    case = _case(life, question, signals, closed)
+    verdict = _until_reached(case) or _failed(case) or _died(case) or _hung(case) or _alive(case)
+    return _dressed(verdict, case, earlier)
+
+
+def _case(life: Life, question: Question, signals: Signals, closed: bool) -> _Case:
+    args = ServerArgs.parse(life.args_line)
+    progress = settle_roles(life.tracks, draft_possible=args.may_draft)
+    no_graphs = args.no_graphs or not any(True for _ in progress.marks(kind=Kind.CAPTURE_BEGIN))
+    expected = args.local_ranks
+    if expected is not None and life.other_args:
+        expected *= 1 + len(life.other_args)
+    passed = progress.passed(expected=expected, no_graphs=no_graphs)
+    return _Case(
+        life=life,
+        question=question,
+        signals=signals,
+        closed=closed,
+        args=args,
+        progress=progress,
+        readings=read_signs(life),
+        facts=facts_of(life, args, progress),
+        passed=passed,
+    )
+
+
+# --- rules, the first that applies ------------------------------------------------------------------
+
+
+def _until_reached(case: _Case) -> Verdict | None:
+    """Asked to stop before serving, and every rank of the target got there."""
+    until = case.question.until
+    if until is Stage.SERVING or ORDER[until] < ORDER[Stage.KV_ALLOC]:
+        return None
+    if Milestone(Role.TARGET, until) not in case.passed:
+        return None
+    failed = _failed(case)
+    if failed is not None and failed.stage is not None and ORDER[failed.stage] <= ORDER[until]:
+        return failed
+    mark = max(
+        (mark for _, mark in case.progress.marks(role=Role.TARGET) if mark.ended is until),
+        key=lambda mark: mark.line,
+        default=None,
+    )
+    return Verdict(
+        outcome=Outcome.KV_ALLOCATED,
+        stage=until,
+        role=Role.TARGET,
+        deciding=DecidingLine(mark.line, "", "") if mark else None,
+        why=f"every rank of the target has ended {until}, as asked",
+        final=True,
+    )
+
+
+def _failed(case: _Case) -> Verdict | None:
+    reading = _deciding(case)
+    if reading is None:
+        return None
+    failure = settle(reading, case.life, case.progress, may_draft=case.args.may_draft)
+    return _of_failure(failure, case)
+
+
+def _deciding(case: _Case) -> Reading | None:
+    """The earliest fatal sign. One that Python printed on its own is taken back when the server came up later."""
+    for reading in case.readings:
+        if reading.grade is not Grade.FATAL:
+            continue
+        block = reading.sign.block
+        survived = block is not None and block.who in ("", "logger")
+        if survived and (reading.sign.line < case.life.ready_line or _went_on(reading, case)):
+            continue
+        return reading
+    return None
+
+
+def _went_on(reading: Reading, case: _Case) -> bool:
+    """A bare traceback that its server outlived: milestones of a later stage follow, and nobody died."""
+    if case.dead or case.life.told_line or case.first(Grade.CONSEQUENCE) is not None:
+        return False
+    before = [mark for _, mark in case.progress.marks() if mark.line < reading.sign.line]
+    after = [mark for _, mark in case.progress.marks() if mark.line > reading.sign.line]
+    if not after:
+        return False
+    weight = case.progress.weight
+    return not before or max(map(weight, after)) > max(map(weight, before))
+
+
+def _of_failure(failure: Failure, case: _Case) -> Verdict:
+    sign, facts = failure.sign, case.facts
+    cause, outcome = failure.cause, failure.outcome
+    if sign.cause.name == "scheduler-watchdog" and not case.ready:
+        facts.setdefault("waited_in", str(failure.stage))
+    note = _silent_partner(case, failure) if outcome is Outcome.HANG else None
+    if note is not None:
+        cause = note.cause.name if note.cause.name != causes.DEVICE_OOM else "comm-buffer"
+        number = rank_number(note.sign.rank)
+        facts["failed_rank"] = number if number is not None else note.sign.rank
+    elif cause == "collective-timeout" and case.life.activity.deepgemm_line:
+        cause = "deepgemm-warmup-timeout"
+    if case.life.waited_for:
+        facts["missing_ranks"] = list(case.life.waited_for)
+    exception = failure.exception
+    frame = failure.frame
+    patch = _patch_of(failure, case.question.patched_files)
+    why = advice.why_failed(failure, cause=cause, note=note.sign.text if note else "", patch=patch)
+    quiet = (case.signals.silent_for_s or 0.0) >= QUIET_FOR_S and sign.block is not None and sign.block.complete
+    return Verdict(
+        outcome=outcome,
+        stage=failure.stage,
+        role=failure.role,
+        cause=cause,
+        signature=Signature(
+            outcome=outcome,
+            stage=failure.stage,
+            role=failure.role,
+            cause=cause,
+            exception=failure.exception_type,
+            frame=f"{frame.own.rpartition('/')[2]}:{frame.function}".rstrip(":") if frame else "",
+        ),
+        deciding=DecidingLine(failure.line, _clip(exception.text if exception else sign.text), sign.rank),
+        patch=patch,
+        why=why,
+        final=failure.settled
+        and (sign.block is None or sign.block.who not in ("", "logger") or bool(case.life.told_line))
+        or quiet
+        or case.closed
+        or case.dead,
+    )
+
+
+def _silent_partner(case: _Case, failure: Failure) -> Reading | None:
+    """A rank that gave something up and went on, for which the others then waited in vain."""
+    for reading in case.readings:
+        named = reading.cause.name in ("comm-buffer", causes.DEVICE_OOM)
+        if reading.grade is Grade.NOTE and named and reading.sign.line < failure.line:
+            return reading
+    return None
+
+
+def _died(case: _Case) -> Verdict | None:
+    """No fatal sign, but the server (or a rank of it) is gone."""
+    consequence = case.first(Grade.CONSEQUENCE)
+    lost = _lost_rank(case.signals)
+    if not case.dead and consequence is None and lost is None:
+        return None
+    clue = case.first(Grade.CLUE)
+    if clue is not None and (not case.ready or clue.sign.line > case.life.ready_line):
+        failure = settle(clue, case.life, case.progress, may_draft=case.args.may_draft)
+        return _of_failure(failure, case)
+    if case.ready and (case.life.shutdown_line or case.signals.exit_code == 0) and lost is None:
+        return None
+    if consequence is None and lost is None and case.life.shutdown_line and case.signals.exit_code in (0, None):
+        return None
+    return _without_a_word(case, consequence, lost)
+
+
+def _lost_rank(signals: Signals) -> tuple[str, int] | None:
+    exits = signals.rank_exit or {}
+    return next(((str(rank), code) for rank, code in exits.items() if code), None)
+
+
+_BY_SIGNAL = {9: "killed", 15: "terminated", 2: "terminated", 11: "segfault", 7: "bus-error", 6: "abort", 4: "illegal-instruction",
+              3: "child-died"}  # fmt: skip
+
+
+def _without_a_word(case: _Case, consequence: Reading | None, lost: tuple[str, int] | None) -> Verdict:
+    code = lost[1] if lost else case.life.exit_code if case.life.exit_code is not None else case.signals.exit_code
+    number = None if code is None else -code if code < 0 else code - 128 if code > 128 else None
+    if number is not None:
+        cause = _BY_SIGNAL.get(number, "killed")
+    elif consequence is not None and consequence.cause.name == "killed":
+        cause = "killed"
+    elif code in (None, 0):
+        cause = "killed" if consequence is None and code is None else "child-died" if consequence else "exited"
+    else:
+        cause = "child-died" if consequence is not None else "exited"
+    position = case.progress.position(None)
+    stage = Stage.SERVING if case.ready else Stage.WARMUP if case.life.http_line else position.next_stage
+    line = consequence.sign if consequence is not None else None
+    if lost is not None and lost[0]:
+        case.facts["failed_rank"] = int(lost[0]) if lost[0].isdigit() else lost[0]
+    return Verdict(
+        outcome=Outcome.CRASH,
+        stage=stage,
+        role=position.role,
+        cause=cause,
+        signature=Signature(Outcome.CRASH, stage, position.role, cause),
+        deciding=DecidingLine(line.line, _clip(line.text), line.rank)
+        if line
+        else DecidingLine(case.life.last_line, "", ""),
+        why=advice.why_silent_death(cause, code=code, stage=stage),
+        final=case.closed or case.dead,
+    )
+
+
+def _hung(case: _Case) -> Verdict | None:
+    found = silent_hang(case.life, case.args, case.progress, case.signals, case.question.budgets, case.ready)
+    if found is None:
+        return None
+    if found.missing:
+        numbers = [rank_number(label) for label in found.missing]
+        case.facts["missing_ranks"] = list(found.missing) if None in numbers else numbers
+    mark = case.progress.furthest()
+    return Verdict(
+        outcome=Outcome.HANG,
+        stage=found.stage,
+        role=found.role,
+        cause=found.cause,
+        signature=Signature(Outcome.HANG, found.stage, found.role, found.cause),
+        deciding=DecidingLine(mark.line if mark else case.life.last_line, "", ""),
+        why=found.why,
+        final=True,
+    )
+
+
+def _alive(case: _Case) -> Verdict:
+    """Nothing failed: ready, or how far it has come."""
+    life = case.life
+    if case.ready:
+        return Verdict(
+            outcome=Outcome.READY,
+            stage=Stage.SERVING,
+            deciding=DecidingLine(life.fired_line, life.fired_text, ""),
+            why="the server has its HTTP port and says that it is ready",
+        )
+    position = case.progress.position()
+    stage = Stage.WARMUP if life.http_line else position.next_stage
+    pools = [
+        mark
+        for _, mark in case.progress.marks(role=Role.TARGET)
+        if mark.ended and ORDER[mark.ended] >= ORDER[Stage.KV_ALLOC]
+    ]
+    if pools:
+        return Verdict(
+            outcome=Outcome.KV_ALLOCATED,
+            stage=stage,
+            role=position.role,
+            deciding=DecidingLine(pools[-1].line, "", ""),
+            why=f"the KV pools are allocated; the start has come to {stage}",
+        )
+    return Verdict(
+        outcome=Outcome.VOID,
+        stage=stage,
+        role=position.role,
+        cause="unfinished",
+        why=f"the log ends in {stage} without an error; how the server is doing was not said",
+        persistence=Persistence.TRANSIENT,
+    )
+
+
+# --- finishing touches -------------------------------------------------------------------------------
+
+
+def _dressed(verdict: Verdict, case: _Case, earlier: tuple[str, ...]) -> Verdict:
+    passed = case.passed
+    if case.ready:
+        passed = frozenset(Milestone(role, stage) for role in _roles(case) for stage in STAGES)
+    if verdict.outcome is Outcome.HANG and "missing_ranks" not in case.facts:
+        mark = case.progress.furthest()
+        missing = missing_ranks(mark, case.args, case.progress) if mark else ()
+        numbers = [rank_number(label) for label in missing]
+        if missing and verdict.stage is not Stage.SERVING:
+            case.facts["missing_ranks"] = list(missing) if None in numbers else numbers
+    silent = _silent_probes(case, passed)
+    if silent:
+        case.facts["silent_probes"] = silent
+    return Verdict(
+        outcome=verdict.outcome,
+        stage=verdict.stage,
+        role=verdict.role,
+        cause=verdict.cause,
+        signature=verdict.signature or Signature(verdict.outcome, verdict.stage, verdict.role, verdict.cause),
+        reached_ready=case.ready,
+        deciding=verdict.deciding,
+        facts=case.facts,
+        passed=passed,
+        patch=verdict.patch,
+        why=verdict.why,
+        advice=advice.advise(verdict, case.facts),
+        lives=earlier,
+        final=verdict.final,
+        persistence=verdict.persistence,
+    )
+
+
+def _roles(case: _Case) -> set[Role]:
+    return {Role.TARGET} | {mark.role for _, mark in case.progress.marks()}
+
+
+def _silent_probes(case: _Case, passed: frozenset[Milestone]) -> dict[str, str]:
+    """Probes that a patch promises and that did not fire though their stage is over: name -> patch."""
+    fired = {name for name, _ in case.life.probes}
+    return {
+        name: patch
+        for name, (patch, stage) in case.question.promised_probes.items()
+        if name not in fired and Milestone(Role.TARGET, stage) in passed
+    }
+
+
+def _patch_of(failure: Failure, patched: Mapping[str, str]) -> str:
+    if failure.cause not in causes.NAMES_A_PATCH or not patched:
+        return ""
+    exception = failure.exception
+    if exception is None:
+        return ""
+    files = []
+    if failure.frame is not None:
+        files.append(f"sglang/{failure.frame.own}")
+    files += [
+        f"sglang/{name.removeprefix('sglang.').replace('.', '/')}.py"
+        for name in _MODULE.findall(exception.full_message)
+    ]
+    return next((patched[name] for name in files if name in patched), "")
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + "…"

@@ -1,0 +1,145 @@
+"""Bytes in any chunking -> numbered segments of text, and what a wrapper put in front of them.
+
+A *segment* is what a terminal would have shown between two carriage returns or newlines. Line numbers
+count newlines only, so they are those of an editor. Memory is bounded: a segment keeps its first
+``SEGMENT_LIMIT`` characters, whatever comes.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+SEGMENT_LIMIT = 1 << 16
+
+ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|\x08|\x00")
+# Colour codes whose escape byte was lost on the way (pasted into an issue, or written as ^[ or #033).
+BARE_COLOUR = re.compile(r"(?:\^\[|#033|␛)?\[\d{0,3}(?:;\d{1,3})*m")
+
+Segment = tuple[int, str]
+
+
+class Splitter:
+    """Cuts chunks into (line number, segment); an empty segment stands for a blank line."""
+
+    def __init__(self) -> None:
+        self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+        self._tail = ""
+        self._line = 1
+        self._line_has_text = False
+
+    @property
+    def line(self) -> int:
+        """The number of the line that is being read."""
+        return self._line
+
+    def feed(self, chunk: str | bytes) -> list[Segment]:
+        text = self._decode(chunk) if isinstance(chunk, (bytes, bytearray, memoryview)) else chunk
+        segments: list[Segment] = []
+        first, *rest = text.split("\n")
+        self._grow(first)
+        if not rest:
+            self._cut_tail_at_returns(segments)
+            return segments
+        self._end_line(self._tail, segments)
+        self._tail = rest.pop()
+        if "\r" not in text and not self._line_has_text:
+            line = self._line
+            segments.extend(enumerate(rest, line))
+            self._line = line + len(rest)
+        else:
+            for piece in rest:
+                self._end_line(piece, segments)
+        self._grow("")
+        self._cut_tail_at_returns(segments)
+        return segments
+
+    def close(self) -> list[Segment]:
+        """What is left when no more text will come."""
+        segments: list[Segment] = []
+        self._grow(self._decode(b"", True))
+        if self._tail:
+            self._end_line(self._tail, segments)
+            self._tail = ""
+        return segments
+
+    def _grow(self, text: str) -> None:
+        room = SEGMENT_LIMIT - len(self._tail)
+        if len(text) <= room:
+            self._tail += text
+            return
+        # A carriage return starts a new segment, so a bar of any length stays cheap; all else is cut.
+        newest = (self._tail + text).rsplit("\r", 1)
+        self._line_has_text = self._line_has_text or len(newest) > 1
+        self._tail = newest[-1][:SEGMENT_LIMIT]
+
+    def _cut_tail_at_returns(self, segments: list[Segment]) -> None:
+        """Hand out what a bar has drawn so far: it may run for minutes without a newline."""
+        if "\r" not in self._tail:
+            return
+        *drawn, self._tail = self._tail.split("\r")
+        self._add(drawn, segments)
+
+    def _end_line(self, text: str, segments: list[Segment]) -> None:
+        if "\r" in text:
+            self._add(text.split("\r"), segments)
+        elif text:
+            self._add([text], segments)
+        if not self._line_has_text:
+            segments.append((self._line, ""))
+        self._line += 1
+        self._line_has_text = False
+
+    def _add(self, pieces: list[str], segments: list[Segment]) -> None:
+        for piece in pieces:
+            if piece:
+                self._line_has_text = True
+                segments.append((self._line, piece[:SEGMENT_LIMIT]))
+
+
+def strip_colours(text: str) -> str:
+    """``text`` without ANSI sequences, backspaces and NULs."""
+    return ANSI.sub("", text)
+
+
+# --- what containers, collectors and wrappers put before a line ---------------------------------------
+
+_ISO_TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_LEVEL = r"(?:TRACE|DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|SUCCESS)"
+
+OUTER = re.compile(
+    "(?:"
+    + "|".join(
+        (
+            # docker compose, overmind, pm2, honcho: "name-1  | "
+            r"\[?[\w.\-/: ]{1,80}?\]?\s*\| ",
+            # kubectl --prefix: "[pod/name/container] "
+            r"\[pod/[^\]\s]+\] ",
+            # docker logs -t, containerd's CRI format: time, stream, P or F
+            _ISO_TIME + r"(?: std(?:out|err) [PF])? (?!" + _LEVEL + r"\b)(?!- )(?!\[ )",
+            # journald and syslog: "Sep 04 12:12:40 host unit[123]: "
+            r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|" + _ISO_TIME + r") [\w.\-]+ [\w.@/:\-]+(?:\[\d+\])?: ",
+            # Ray: "(SGLangActor pid=1234, ip=10.0.0.1) "
+            r"\([^()]{0,120}?\bpid=\d+[^()]{0,80}\) ",
+            # Python's own logging in a wrapper: "2025-03-07 23:50:20,740 - __main__ - INFO - "
+            _ISO_TIME + r" - [\w.\-:]+ - " + _LEVEL + r" - ",
+            # loguru: "2026-01-01 10:00:00.123 | INFO     | module:function:12 - "
+            _ISO_TIME + r" \| " + _LEVEL + r"\s*\| [^|\s]+ - ",
+            # Python's root logger: "INFO:wrapper:"
+            _LEVEL + r":[\w.]+:(?=\[)",
+            # srun --label: "12: "
+            r"\s?\d{1,4}: (?=[\[ A-Z/])",
+        )
+    )
+    + ")"
+)
+
+
+def peel(text: str) -> str:
+    """``text`` without the prefixes of wrappers, however deeply nested (at most four)."""
+    for _ in range(4):
+        found = OUTER.match(text)
+        if found is None or found.end() == 0:
+            return text
+        text = text[found.end() :]
+    return text

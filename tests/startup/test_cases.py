@@ -1,0 +1,62 @@
+"""Every handed log: outcome, stage, role, facts, cause; also as it streams in."""
+
+from __future__ import annotations
+
+import pytest
+
+from patchbisect.model import Outcome
+from patchbisect.startup import Classifier, classify
+from tests.startup.handed import ALL, Case, differences
+
+each_case = pytest.mark.parametrize("case", ALL, ids=lambda case: case.id)
+
+
+def test_there_are_49_handed_logs() -> None:
+    assert len(ALL) == 49
+
+
+@each_case
+def test_verdict(case: Case) -> None:
+    assert differences(classify(case.text, case.signals), case.expect) == []
+
+
+@each_case
+def test_a_failure_shows_its_line(case: Case) -> None:
+    verdict = classify(case.text, case.signals)
+    assert verdict.deciding is not None
+    if verdict.deciding.text:
+        assert verdict.deciding.text.split("\n")[0][:60] in case.text.split("\n")[verdict.deciding.line - 1]
+
+
+@each_case
+def test_never_ready_nor_oom_before_the_deciding_line(case: Case) -> None:
+    whole = classify(case.text, case.signals)
+    assert whole.deciding is not None
+    reader = Classifier()
+    for number, line in enumerate(case.lines, start=1):
+        reader.feed(line)
+        verdict = reader.verdict()
+        if verdict.outcome in (Outcome.READY, Outcome.OOM) and verdict.outcome is whole.outcome:
+            assert number >= whole.deciding.line
+        if verdict.outcome is Outcome.OOM:
+            assert whole.outcome is Outcome.OOM
+        if verdict.outcome is Outcome.READY:
+            assert whole.reached_ready
+
+
+@each_case
+def test_a_final_verdict_is_that_of_the_whole_log(case: Case) -> None:
+    whole = classify(case.text, case.signals)
+    reader = Classifier()
+    for line in case.lines:
+        reader.feed(line)
+        early = reader.verdict()
+        if early.final:
+            assert (early.outcome, early.stage, early.role, early.cause, early.signature) == (
+                whole.outcome,
+                whole.stage,
+                whole.role,
+                whole.cause,
+                whole.signature,
+            )
+            return
