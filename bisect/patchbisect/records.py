@@ -14,7 +14,7 @@ import re
 import secrets
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -102,7 +102,8 @@ class Record(BaseModel):
     stop: Mapping[str, Any] = Field(default_factory=dict)
     tags: tuple[str, ...] = ()
     origin: str = "trial"
-    """``trial``: launched by us. ``adopted``: made from the log of a server that somebody started by hand."""
+    """``trial``: launched by us. ``adopted``: made from the log of a server that somebody started by hand.
+    ``imported``: came in a bundle. Only a trial may stand in for a launch."""
 
     @property
     def judged(self) -> Verdict:
@@ -373,6 +374,26 @@ def _size(directory: Path) -> int:
 
 
 def newest_with_content(records: Iterable[Record], *, content_id: str, box: str) -> Record | None:
-    """The last record of the same content on the same box that is not void."""
-    hits = [r for r in records if r.content_id == content_id and r.box == box and r.verdict["outcome"] != "void"]
+    """The last record of the same content, launched by us on the same box, that is not void."""
+    hits = [
+        record
+        for record in records
+        if record.content_id == content_id
+        and record.box == box
+        and record.origin == "trial"
+        and record.verdict["outcome"] != "void"
+    ]
     return hits[-1] if hits else None
+
+
+def collectable(documents: Sequence[Json], *, keep: int, before: datetime, held: Collection[str]) -> list[str]:
+    """The ids of runs that nobody misses, oldest first.
+
+    Those are: older than ``before``, not among the ``keep`` newest, without a name, and not ``held`` by a bisection.
+    """
+    older = documents[: max(len(documents) - keep, 0)]
+    return [
+        document["id"]
+        for document in older
+        if not document["tags"] and document["id"] not in held and datetime.fromisoformat(document["created"]) < before
+    ]

@@ -1,0 +1,114 @@
+"""One record as one file to attach to an issue, and back.
+
+The file is a zip: ``record.json``, ``server.log``, ``patches/``, and the events and samples where there are any.
+Secrets, host names, addresses and user names are taken out on the way out.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from patchbisect.errors import UsageError
+from patchbisect.records import ID, Attachments, Record, Store
+from patchbisect.report.scrub import Scrubber
+from patchbisect.wire import Json
+
+_RECORD, _LOG, _EVENTS, _SAMPLES = "record.json", "server.log", "events.jsonl", "samples.jsonl"
+_PATCH = re.compile(r"patches/(?P<name>\d{4}-[\w.+-]{1,120})\.patch")
+_LARGEST_BYTES = 512 * 2**20
+"""Of a bundle unpacked: far above any log that we keep, far below what fills a disk."""
+_MOST_MEMBERS = 2000
+
+# What every bundle is dated, so that the same record gives the same bytes.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def exported(store: Store, identifier: str, *, scrubber: Scrubber) -> bytes:
+    """The record as a bundle. Raises UsageError for an unknown run."""
+    record = store.load(identifier)
+    document = scrubber.document(record.model_dump(mode="json", exclude={"tags"}))
+    # The name of a box is how its owner calls the machine.
+    document["box"] = record.box if record.box == "local" else "box"
+    members: dict[str, bytes] = {
+        _RECORD: (json.dumps(document, indent=1) + "\n").encode(),
+        _LOG: scrubber.bytes(store.log(record.id)),
+    }
+    for name, text in store.patch_texts(record.id).items():
+        members[f"patches/{name}"] = scrubber.bytes(text)
+    if events := store.events(record.id):
+        members[_EVENTS] = _as_lines(scrubber.document(events))
+    if samples := store.samples(record.id):
+        members[_SAMPLES] = _as_lines(scrubber.document(samples))
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as bundle:
+        for name, data in members.items():
+            bundle.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
+    return out.getvalue()
+
+
+def imported(store: Store, path: Path, *, name: str = "") -> Record:
+    """Keep a bundle's record among ours, tagged ``name`` if one is given.
+
+    It is marked, so that it never stands in for a launch on our own box. Raises UsageError for a file that is no
+    bundle, or a run that is here already.
+    """
+    members = _members(path)
+    try:
+        document = json.loads(members[_RECORD])
+        record = Record.model_validate({**document, "origin": "imported", "tags": []})
+        events = [json.loads(line) for line in members.get(_EVENTS, b"").splitlines()]
+    except (KeyError, ValueError, TypeError, ValidationError) as error:
+        raise _not_a_bundle(path, f"its record cannot be read: {error}") from error
+    if not ID.fullmatch(record.id):
+        raise _not_a_bundle(path, f"'{record.id}' is no run id")
+    if record.id in store.ids():
+        raise UsageError(f"run {record.id} is here already", remedy=f"invoke show {record.id}")
+    patches = {found["name"]: data for member, data in members.items() if (found := _PATCH.fullmatch(member))}
+    attachments = Attachments(
+        log=members.get(_LOG, b""), patches=patches, events=events, samples=members.get(_SAMPLES, b"")
+    )
+    store.save(record, attachments)
+    return store.tag(record.id, name) if name else record
+
+
+def _members(path: Path) -> dict[str, bytes]:
+    """Every member that a bundle may have. Nothing is unpacked to a path of the file's choosing."""
+    try:
+        with zipfile.ZipFile(path) as bundle:
+            return dict(_read(bundle, path))
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: no such file", remedy="name a file made by invoke export-run") from error
+    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        raise _not_a_bundle(path, str(error)) from error
+
+
+def _read(bundle: zipfile.ZipFile, path: Path) -> Iterator[tuple[str, bytes]]:
+    infos = bundle.infolist()
+    if len(infos) > _MOST_MEMBERS:
+        raise _not_a_bundle(path, f"{len(infos)} members")
+    left = _LARGEST_BYTES
+    for info in infos:
+        if info.filename not in (_RECORD, _LOG, _EVENTS, _SAMPLES) and not _PATCH.fullmatch(info.filename):
+            raise _not_a_bundle(path, f"a member '{info.filename[:80]}'")
+        # The declared size may lie: read no more than is left.
+        with bundle.open(info) as member:
+            data = member.read(left + 1)
+        left -= len(data)
+        if left < 0:
+            raise _not_a_bundle(path, f"more than {_LARGEST_BYTES // 2**20} MiB unpacked")
+        yield info.filename, data
+
+
+def _not_a_bundle(path: Path, why: str) -> UsageError:
+    return UsageError(f"{path}: not a run made by export-run: {why}", remedy="ask its sender for another export")
+
+
+def _as_lines(items: list[Json]) -> bytes:
+    return "".join(json.dumps(item) + "\n" for item in items).encode()
