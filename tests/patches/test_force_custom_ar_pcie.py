@@ -1,4 +1,4 @@
-"""Patch custom-ar-on-pcie: four ranks without NVLink, SGLang's own classes, the GPU mocked (``bodies``)."""
+"""Patch force-custom-ar-pcie: four ranks without NVLink, SGLang's own classes, the GPU mocked (``bodies``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.patches.conftest import QUEUE, Body, without
 
 pytestmark = pytest.mark.ci
-SLUG = "custom-ar-on-pcie"
+SLUG = "force-custom-ar-pcie"
 
 
 @pytest.fixture(scope="module")
