@@ -34,7 +34,7 @@ def test_the_tiny_model_weighs_nothing(tmp_path: Path) -> None:
 def test_one_fraction_is_enough_and_one_too_low_however_much_is_available(memory_gb: float, available: float) -> None:
     enough, too_low = memory_fractions(memory_gb)
     assert enough * memory_gb * available > BIG_WEIGHTS_GB
-    assert too_low * memory_gb < BIG_WEIGHTS_GB / 2
+    assert too_low * memory_gb < BIG_WEIGHTS_GB / 10
     assert 0 < too_low < enough < 1
 
 

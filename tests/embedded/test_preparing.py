@@ -157,14 +157,21 @@ def test_never_a_cuda_build(tmp_path: Path, machine: FakeMachine) -> None:
     assert not any("torch==2.13.0" in command and "--dry-run" not in command for command in machine.ran)
 
 
-def test_a_python_for_which_torch_is_a_cpu_build_is_taken_instead(
-    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("patchbisect.embedded.interpreters.TRIED", ("3.12", "3.11"))
-    interpreters = {str(path / f"python{version}"): answer(version) for version in ("3.11", "3.12")}
-    machine = FakeMachine(interpreters=interpreters, reports={"3.12": CUDA})
+def test_a_python_for_which_torch_is_a_cpu_build_is_taken_instead(tmp_path: Path, path: Path) -> None:
+    interpreters = {str(path / f"python{version}"): answer(version) for version in ("3.11", "3.12", "3.13")}
+    machine = FakeMachine(interpreters=interpreters, reports={"3.11": CUDA, "3.13": CUDA})
     prepare(tmp_path, machine)
-    assert (tmp_path / "cpu/venv/lib/python3.11").is_dir()
+    assert (tmp_path / "cpu/venv/lib/python3.12").is_dir()
+    assert not (tmp_path / "cpu/venv/lib/python3.11").exists()
+
+
+def test_each_python_version_is_refused_once_and_named(tmp_path: Path, path: Path) -> None:
+    interpreters = {str(path / f"python{version}"): answer(version) for version in ("3.11", "3.12", "3.13")}
+    machine = FakeMachine(interpreters=interpreters, reports=dict.fromkeys(("3.11", "3.12", "3.13"), CUDA))
+    with pytest.raises(UsageError) as refused:
+        prepare(tmp_path, machine)
+    for version in ("3.11", "3.12", "3.13"):
+        assert refused.value.message.count(f"Python {version}: pip would take a CUDA build") == 1
 
 
 @pytest.mark.parametrize("folder", [True, False])

@@ -12,8 +12,10 @@ from pathlib import Path
 from patchbisect.embedded.commands import Run, clean_environment
 from patchbisect.errors import UsageError
 
-TRIED = ("3.11",)
-"""Python versions on which every pin has a wheel and a real server was started, best first."""
+TRIED = ("3.11", "3.12", "3.13")
+"""Python versions on which every pin has a wheel and a real server was started, best first: 3.11 with a CPU build of
+torch and again and again, 3.12 and 3.13 once, with the other pins and a CUDA build of torch that had to use the CPU.
+"""
 
 _PROBE = """
 import importlib.util, json, os, sys, sysconfig
