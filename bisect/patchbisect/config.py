@@ -84,8 +84,8 @@ class BoxConfig(_Settings):
     """Our directory on the box. Default: ``~/.patchbisect-box``, for ``local`` the state directory's ``box/``."""
     python: str | None = None
     """The server's interpreter on the box."""
-    agent_python: str = "python3"
-    """The agent's interpreter (3.9 or later, standard library)."""
+    agent_python: str | None = None
+    """The agent's interpreter (3.9 or later, standard library). Default: the server's, which also has ``pynvml``."""
     checkout: str | None = None
     """The user's own SGLang clone on the box: base commits and built files are taken from it; never written."""
     gpus: tuple[int, ...] = ()
@@ -93,7 +93,7 @@ class BoxConfig(_Settings):
     env: Mapping[str, Quoted] = Field(default_factory=dict)
     pythonpath: tuple[str, ...] = ()
     """More entries after the point's code."""
-    build: str | None = None
+    build: tuple[str, ...] = ()
     """Command that builds what git does not track, when its sources differ from the checkout's."""
 
 

@@ -8,11 +8,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Protocol
 
 from patchbisect import command
-from patchbisect.box import Box, CleanReport, Exited, LaunchSpec, LogChunk, PlacedCode, Run, StopReport, open_box
+from patchbisect.box import (
+    Box,
+    BoxSettings,
+    CleanReport,
+    Exited,
+    LaunchSpec,
+    LogChunk,
+    PlacedCode,
+    Run,
+    StopReport,
+    open_box,
+)
 from patchbisect.config import BoxConfig, Project
 from patchbisect.embedded import Embedded
 from patchbisect.errors import BoxError, UsageError
@@ -77,7 +87,6 @@ class Rig:
     box_name: str
     config: BoxConfig
     embedded: Embedded | None
-    port: int | None = None
 
     @property
     def secret_names(self) -> tuple[str, ...]:
@@ -114,7 +123,7 @@ def open_rig(project: Project, *, mirror: Mirror, box: str | None, embedded: Emb
     name, config = project.settings.box_named(box)
     if config.embedded and embedded is None:
         raise UsageError(f"box '{name}' has no environment yet", remedy="invoke setup")
-    with open_box(name, config, state=project.state) as opened:
+    with open_box(name, _box_settings(config, embedded, project), state=project.state) as opened:
         yield Rig(
             project=project,
             mirror=mirror,
@@ -124,6 +133,25 @@ def open_rig(project: Project, *, mirror: Mirror, box: str | None, embedded: Emb
             config=config,
             embedded=embedded if config.embedded else None,
         )
+
+
+def _box_settings(config: BoxConfig, embedded: Embedded | None, project: Project) -> BoxSettings:
+    """A box as its package wants it. The embedded one brings its own interpreter."""
+    user = f"{config.user}@" if config.user else ""
+    port = f":{config.port}" if config.port else ""
+    return BoxSettings(
+        host=f"{user}{config.host}{port}" if config.host else "",
+        prefix=config.prefix,
+        directory=config.dir or "",
+        python=str(embedded.python) if config.embedded and embedded else config.python or "python3",
+        agent_python=config.agent_python or "",
+        checkout=config.checkout or "",
+        env=dict(config.env),
+        pythonpath=config.pythonpath,
+        gpus=config.gpus,
+        secrets=project.settings.secrets,
+        build=config.build,
+    )
 
 
 def prepare(rig: Rig, point: Point) -> Prepared:
@@ -151,18 +179,20 @@ def run_trial(
     watcher: Watcher | None = None,
     settle_s: float = 0.0,
     keep: bool = False,
+    port: int | None = None,
     tags: Sequence[str] = (),
     record_id: str | None = None,
 ) -> Trial:
     """Launch, follow until the log decides, stop, prove the box clean again, record.
 
-    ``until`` is ``KV_ALLOC`` or ``SERVING``. With ``keep`` a server that got there stays up.
+    ``until`` is ``KV_ALLOC`` or ``SERVING``; ``port`` a free one where none is named. With ``keep`` a server that
+    got there stays up.
     Raises BoxError when box or link fail: then there is no verdict, and so no record.
     """
     watcher = watcher or Silent()
     clock = _Clock()
     with rig.box.lease(reason=f"trial of {prepared.point.name}"):
-        port = rig.port or rig.box.free_port()
+        port = port or rig.box.free_port()
         watcher.step("proving the box clean")
         clean = rig.box.prove_clean(port)
         if not clean.clean:
@@ -242,7 +272,8 @@ def _launch(
         secret_env=prepared.secret_env,
         port=port,
         code=placed,
-        pythonpath=_pythonpath(rig),
+        pythonpath=_stand_ins(rig),
+        keep=keep,
     )
     watcher.step(f"launching on port {port}")
     run = rig.box.start(spec)
@@ -252,6 +283,7 @@ def _launch(
         verdict = follower.follow(run)
         clock.lap("decide")
         provenance = run.provenance()
+        machine = asdict(rig.box.hello())
         verdict = _unless_wrong_code(verdict, provenance, placed)
         kept = keep and verdict.outcome in (Outcome.READY, Outcome.KV_ALLOCATED)
     finally:
@@ -260,20 +292,19 @@ def _launch(
             report = run.stop(grace_s=0.0 if follower.early else STOP_GRACE_S)
             clock.lap("stop")
     return _Launched(
-        verdict=verdict,
+        verdict=verdict if kept else _unless_box_changed(verdict, report),
         log=bytes(follower.log),
         port=port,
         argv=argv,
         placed=placed,
         provenance=provenance,
+        machine=machine,
         stop=None if kept else report,
     )
 
 
-def _pythonpath(rig: Rig) -> tuple[str, ...]:
-    """Entries after the point's code."""
-    stand_ins = rig.embedded.pythonpath if rig.embedded else ()
-    return (*(str(path) for path in stand_ins), *rig.config.pythonpath)
+def _stand_ins(rig: Rig) -> tuple[str, ...]:
+    return tuple(str(path) for path in rig.embedded.pythonpath) if rig.embedded else ()
 
 
 def _python(rig: Rig) -> str:
@@ -289,8 +320,8 @@ def _python(rig: Rig) -> str:
 
 def _unless_wrong_code(verdict: Verdict, provenance: Mapping[str, Any], placed: PlacedCode) -> Verdict:
     """A verdict counts only for the code that was asked for."""
-    found = str(provenance.get("import_path", ""))
-    wanted = str(Path(placed.path) / "python" / "sglang")
+    found = str(provenance.get("sglang", ""))
+    wanted = f"{placed.path.rstrip('/')}/sglang/"
     if provenance.get("tree") == placed.tree and found.startswith(wanted):
         return verdict
     return Verdict(
@@ -299,6 +330,19 @@ def _unless_wrong_code(verdict: Verdict, provenance: Mapping[str, Any], placed: 
         why=f"wrong code found running: sglang comes from {found or 'nowhere'} with tree {provenance.get('tree')}, "
         f"wanted {wanted} with tree {placed.tree}",
         advice="look for an editable install or a PYTHONPATH that comes before the point's code",
+        final=True,
+    )
+
+
+def _unless_box_changed(verdict: Verdict, report: StopReport) -> Verdict:
+    """A verdict counts only on a box that stayed the same from start to end."""
+    if not report.box_changed:
+        return verdict
+    return Verdict(
+        outcome=Outcome.VOID,
+        persistence=Persistence.TRANSIENT,
+        why="the box changed during the launch: " + "; ".join(report.box_changed),
+        advice="find out what happened to the box, then try again",
         final=True,
     )
 
@@ -410,7 +454,7 @@ def _by_hand(rig: Rig, prepared: Prepared, launched: _Launched) -> str:
         launched.argv,
         env=prepared.env,
         secret_env=prepared.secret_env,
-        pythonpath=(str(Path(launched.placed.path) / "python"), *_pythonpath(rig)),
+        pythonpath=(launched.placed.path, *_stand_ins(rig), *rig.config.pythonpath),
         more_secrets=rig.secret_names,
     )
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from patchbisect.bisection.judging import BadIs, Target
 from patchbisect.model import Change, Stage, Timeline
-from patchbisect.search import Observation, Rates
+from patchbisect.search import Budget, Observation, Rates
 from patchbisect.trial import Trial
 from patchbisect.wire import Json, verdict_to_json
 
@@ -33,7 +33,7 @@ class Question:
     confidence: float = 0.95
     repeats: int = 3
     """Further launches of an endpoint that disagrees."""
-    max_launches: int | None = None
+    budget: Budget = field(default_factory=Budget)
 
 
 @dataclass(frozen=True, slots=True)

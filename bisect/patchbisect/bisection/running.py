@@ -165,7 +165,7 @@ class _Run:
             changes=len(self.track) - 1,
             confidence=self.question.confidence,
             rates=rates,
-            max_launches=self.question.max_launches,
+            budget=self.question.budget,
         )
         for step in self.steps:
             index = self._index(step.position)

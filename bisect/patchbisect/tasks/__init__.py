@@ -10,7 +10,6 @@ namespace = Collection(
     launching.launch,
     launching.trial,
     launching.classify,
-    launching.explain,
     recorded.runs,
     recorded.show,
     project.setup,

@@ -36,7 +36,8 @@ def task(**options: Any) -> Callable[[Callable[..., None]], invoke.Task[Any]]:
                 # The reader of our output went away (``| head``): not a fault; keep Python from complaining at exit.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
-        return invoke.task(auto_shortflags=False, **options)(guarded)
+        made: invoke.Task[Any] = invoke.task(auto_shortflags=False, **options)(guarded)
+        return made
 
     return decorate
 
@@ -68,4 +69,5 @@ def console() -> Console:
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else _PIPE_COLUMNS
-    return Console(width=width, highlight=False, soft_wrap=False)
+    # Tables fold in their columns; a bare line is left to the terminal, so that a command can be copied whole.
+    return Console(width=width, highlight=False, soft_wrap=True)

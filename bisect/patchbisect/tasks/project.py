@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import invoke
 
+from patchbisect.tasks import bisecting
 from patchbisect.tasks.face import emit, say, task
-
-if TYPE_CHECKING:
-    from patchbisect.embedded import Embedded, Progress
+from patchbisect.tasks.lab import prepared, story
 
 _TIERS = {
     "fast": "not ci and not real and not sshd and not full",
@@ -32,31 +31,13 @@ def setup(ctx: invoke.Context, json: bool = False) -> None:
     """
     from patchbisect.config import load_project
 
-    project = load_project()
-    ready = prepare_embedded(project.state, settings=project.settings.embedded)
+    ready = prepared(load_project())
     if json:
         emit({"python": str(ready.python), "variables": dict(ready.variables), "env": dict(ready.env)})
         return
-    print(f"ready: {ready.python}")  # noqa: T201
+    print(f"ready: {ready.python}")
     for name, value in ready.variables.items():
-        print(f"  {{{name}}} = {value}")  # noqa: T201
-
-
-def prepare_embedded(state: object, *, settings: object) -> Embedded:
-    """``embedded.setup`` with its progress on stderr."""
-    from pathlib import Path
-
-    from patchbisect import embedded
-    from patchbisect.config import EmbeddedSettings
-
-    assert isinstance(state, Path)
-    assert isinstance(settings, EmbeddedSettings)
-    return embedded.find(state) or embedded.setup(state, settings=settings, progress=_report)
-
-
-def _report(progress: Progress) -> None:
-    size = f"  {progress.done_bytes / 2**20:.0f} MiB" if progress.done_bytes else ""
-    say(f"setup {progress.seconds:6.1f} s  {progress.step}: {progress.detail}{size}")
+        print(f"  {{{name}}} = {value}")
 
 
 @task(help={"json": "print the bisection's JSON document"})
@@ -67,12 +48,12 @@ def demo(ctx: invoke.Context, json: bool = False) -> None:
 
     Example: invoke demo
     """
-    from patchbisect.tasks.bisecting import run_bisection
-    from patchbisect.tasks.lab import repository_of_queue
+    from patchbisect.bisection import Asked
+    from patchbisect.config import load_project
 
-    story = repository_of_queue("observer-effect")
-    say("A queue of debug patches; with all of them the server no longer starts. Which one is it?")
-    run_bisection(project=story, good="clean", bad="HEAD", json=json)
+    queue = story(load_project(), "observer-effect")
+    say("A queue of debug patches; with all of them the server no longer starts. Which one broke it?")
+    bisecting.conducted(queue, Asked(good="clean", bad="HEAD"), resume="", json=json)
 
 
 @task(
@@ -88,7 +69,6 @@ def test(ctx: invoke.Context, fast: bool = False, full: bool = False, k: str = "
     Example: invoke test --fast
     """
     from patchbisect.config import find_root
-    from pathlib import Path
 
     root = find_root(Path.cwd())
     tier = "fast" if fast else "full" if full else "ci"

@@ -1,0 +1,115 @@
+"""A bisection from the words of the command line to its journal, and back from the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, cast
+
+from patchbisect.bisection.bench import Bench, Journaled
+from patchbisect.bisection.finding import Finding, Question, finding_to_json
+from patchbisect.bisection.judging import BadIs
+from patchbisect.bisection.running import bisect
+from patchbisect.config import Project, nearest
+from patchbisect.errors import UsageError
+from patchbisect.journal import Journal, newest
+from patchbisect.model import Stage
+from patchbisect.points import PointResolver
+from patchbisect.records import Store, new_id
+from patchbisect.search import Budget, Rates
+from patchbisect.timeline import timeline
+from patchbisect.upstream import Mirror
+
+UNTIL = {"ready": Stage.SERVING, "kv-allocated": Stage.KV_ALLOC}
+_BAD_IS = ("signature", "outcome", "any")
+_RATES = {"deterministic": Rates.deterministic, "unknown": Rates.unknown}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A bisection in the words of its command line; what a journal begins with."""
+
+    good: str
+    bad: str
+    box: str = ""
+    profile: str = ""
+    until: str = ""
+    bad_is: str = "signature"
+    rates: str = "deterministic"
+    sets: tuple[str, ...] = ()
+    good_sets: tuple[str, ...] = ()
+    bad_sets: tuple[str, ...] = ()
+    budget_launches: int = 0
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Asked:
+        known = {field.name for field in fields(cls)}
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
+        }
+        return cls(**{name: value for name, value in values.items() if name in known})
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """The question that was asked, and what its asker should know of how it was read."""
+
+    question: Question
+    warnings: tuple[str, ...]
+
+
+def understand(asked: Asked, *, project: Project, mirror: Mirror) -> Understood:
+    """Points, timeline and the rest of the question. Raises UsageError, PointUnbuildable, BoxError."""
+    resolver = PointResolver.of(project, mirror=mirror)
+    profile = asked.profile or None
+    good = resolver.resolve(asked.good, profile=profile, settings=[*asked.sets, *asked.good_sets])
+    bad = resolver.resolve(asked.bad, profile=profile, settings=[*asked.sets, *asked.bad_sets])
+    until = asked.until or project.settings.profile_named(bad.point.profile)[1].until
+    question = Question(
+        timeline=timeline(good.point, bad.point, applies=mirror.applies),
+        until=UNTIL[one_of(until, UNTIL, what="--until")],
+        bad_is=cast(BadIs, one_of(asked.bad_is, _BAD_IS, what="--bad-is")),
+        rates=_RATES[one_of(asked.rates, _RATES, what="--rates")](),
+        budget=Budget(launches=asked.budget_launches or None),
+    )
+    return Understood(question=question, warnings=tuple(dict.fromkeys([*good.warnings, *bad.warnings])))
+
+
+def one_of(value: str, known: Mapping[str, object] | tuple[str, ...], *, what: str) -> str:
+    """``value`` if it is one of the known words. Raises UsageError with the nearest."""
+    if value not in known:
+        raise UsageError(f"{what} {value!r} is not known", remedy=nearest(value, known))
+    return value
+
+
+def begin(asked: Asked, *, project: Project) -> Journal:
+    """A new journal that says what was asked."""
+    journal = Journal.create(project.state / "bisections", new_id())
+    journal.append("begin", asked=asdict(asked), root=str(project.root))
+    return journal
+
+
+def resumed(identifier: str, *, project: Project) -> tuple[Journal, Asked]:
+    """The journal of that id (``last``: the newest) and what was asked then. Raises UsageError."""
+    directory = project.state / "bisections"
+    journal = newest(directory) if identifier == "last" else Journal(directory / identifier / "journal.jsonl")
+    if journal is None or not journal.path.exists():
+        known = [path.name for path in directory.glob("*")] if directory.is_dir() else []
+        raise UsageError(f"no bisection {identifier!r} to resume", remedy=nearest(identifier, known))
+    first = next(journal.entries(), None)
+    if first is None or first.event != "begin":
+        raise UsageError(f"{journal.path}: does not begin with a question", remedy="start a new bisection")
+    asked_in = Path(first.data["root"])
+    if asked_in != project.root:
+        raise UsageError(f"bisection {journal.identifier} belongs to {asked_in}", remedy=f"cd {asked_in}")
+    return journal, Asked.of(first.data["asked"])
+
+
+def conduct(
+    question: Question, bench: Bench, *, journal: Journal, store: Store, resume: bool, notify: Callable[[str], None]
+) -> Finding:
+    """Run the bisection through its journal, and write the answer there. Raises as ``bisect`` does."""
+    finding = bisect(question, Journaled(bench, journal=journal, store=store, resume=resume), notify=notify)
+    journal.append("answer", finding=finding_to_json(finding))
+    return finding

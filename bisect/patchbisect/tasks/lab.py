@@ -1,0 +1,78 @@
+"""Where a task gets its parts from: the project, the mirror, a box that is ready."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from patchbisect.tasks.face import say
+
+if TYPE_CHECKING:
+    from patchbisect.config import Project
+    from patchbisect.embedded import Embedded
+    from patchbisect.trial import Rig
+    from patchbisect.upstream import Mirror
+
+STORIES = Path("tests") / "queues"
+
+
+def mirror_of(project: Project) -> Mirror:
+    from patchbisect.upstream import Mirror
+
+    return Mirror.of(project, say=say)
+
+
+@contextmanager
+def rig_of(project: Project, *, mirror: Mirror, box: str = "") -> Iterator[Rig]:
+    """The box, with its environment made first where it is the embedded one."""
+    from patchbisect.trial import open_rig
+
+    _, config = project.settings.box_named(box or None)
+    embedded = prepared(project) if config.embedded else None
+    with open_rig(project, mirror=mirror, box=box or None, embedded=embedded) as rig:
+        yield rig
+
+
+def prepared(project: Project) -> Embedded:
+    """This machine as a box; ``embedded.setup`` with its progress on stderr where it is not ready yet."""
+    from patchbisect import embedded
+    from patchbisect.embedded import Progress
+
+    def report(progress: Progress) -> None:
+        size = f"  {progress.done_bytes / 2**20:.0f} MiB" if progress.done_bytes else ""
+        say(f"setup {progress.seconds:6.1f} s  {progress.step}: {progress.detail}{size}")
+
+    found = embedded.find(project.state)
+    return found or embedded.setup(project.state, settings=project.settings.embedded, progress=report)
+
+
+def story(project: Project, name: str) -> Project:
+    """A queue of ``tests/queues`` as a repository of its own that shares this project's state and settings.
+
+    Made anew when the queue or the pin changed; committed, so that HEAD means the whole queue.
+    """
+    source = project.root / STORIES / name
+    root = project.state / "stories" / name
+    wanted = {path.name: path.read_bytes() for path in [*source.glob("*.patch"), project.patches / "pin.toml"]}
+    patches = root / "patches"
+    found = {path.name: path.read_bytes() for path in patches.glob("*")} if patches.is_dir() else {}
+    if found != wanted or not (root / ".git").is_dir():
+        shutil.rmtree(root, ignore_errors=True)
+        patches.mkdir(parents=True)
+        for file, content in wanted.items():
+            (patches / file).write_bytes(content)
+        for words in (
+            ["init", "--quiet"],
+            ["add", "patches"],
+            [*_AS_US, "commit", "--quiet", "-m", f"The {name} queue"],
+        ):
+            subprocess.run(["git", "-C", str(root), *words], check=True)
+    return replace(project, root=root)
+
+
+_AS_US = ["-c", "user.name=patchbisect", "-c", "user.email=patchbisect@patchbisect.invalid"]
