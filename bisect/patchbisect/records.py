@@ -301,6 +301,11 @@ class Store:
         drafts = self.directory.glob(".*.draft")
         return sorted(path for path in drafts if path.stat().st_mtime < dead_before)
 
+    def remove_drafts(self, drafts: Iterable[Path]) -> None:
+        """Delete what :meth:`dead_drafts` found."""
+        for path in drafts:
+            shutil.rmtree(path, ignore_errors=True)
+
     def log(self, identifier: str) -> bytes:
         """The server's log, whole. Raises UsageError where the run is unknown or its log is damaged."""
         return self._packed(identifier, LOG)

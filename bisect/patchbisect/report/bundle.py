@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import socket
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from patchbisect.config import Settings
 from patchbisect.errors import UsageError
 from patchbisect.records import ID, Attachments, Record, Store
+from patchbisect.redact import is_secret
 from patchbisect.report.scrub import Scrubber
 from patchbisect.wire import Json
 
@@ -51,6 +55,20 @@ def exported(store: Store, identifier: str, *, scrubber: Scrubber) -> bytes:
         for name, data in members.items():
             bundle.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
     return out.getvalue()
+
+
+def scrubber_for(settings: Settings) -> Scrubber:
+    """What this machine and its settings know to be secret or private."""
+    boxes = settings.boxes.values()
+    values = [value for name, value in os.environ.items() if is_secret(name, more=settings.secrets)]
+    for box in boxes:
+        values += [value for name, value in box.env.items() if is_secret(name, more=settings.secrets)]
+    return Scrubber(
+        values=values,
+        names=settings.secrets,
+        hosts=[socket.gethostname(), socket.getfqdn(), *(box.host for box in boxes if box.host)],
+        users=[box.user for box in boxes if box.user],
+    )
 
 
 def imported(store: Store, path: Path, *, name: str = "") -> Record:

@@ -51,23 +51,28 @@ def coloured(word: str, text: str | None = None) -> Text:
 
 def verdict_lines(verdict: Json) -> RenderableType:
     """What a trial says, on a few lines: outcome, why, the deciding line, the facts, what to do."""
-    lines: list[RenderableType] = [coloured(verdict["outcome"], f"verdict   {outcome(verdict)}")]
-    if verdict.get("why"):
-        lines.append(Text(f"why       {verdict['why']}"))
-    if verdict.get("patch"):
-        lines.append(Text(f"patch     {verdict['patch']} touches the file that failed"))
-    if deciding := verdict.get("deciding"):
-        rank = f" {deciding['rank']}" if deciding.get("rank") else ""
-        lines.append(Text(f"line {deciding['line']:<4}{rank} {shortened(deciding['text'], 400)}"))
     facts = verdict.get("facts", {})
     known = [f"{name}={facts[name]}" for name in _FACTS if name in facts]
-    if known:
-        lines.append(Text(f"facts     {'  '.join(known)}"))
-    for name, values in facts.get("probes", {}).items():
-        lines.append(Text(f"probe     {name} {_pairs(values)}"))
-    if verdict.get("advice"):
-        lines.append(Text(f"advice    {verdict['advice']}"))
-    return Group(*lines)
+    patch = f"{verdict['patch']} touches the file that failed" if verdict.get("patch") else ""
+    rows: list[tuple[str, str | Text]] = [
+        ("verdict", coloured(verdict["outcome"], outcome(verdict))),
+        ("why", verdict.get("why", "")),
+        ("patch", patch),
+        _line_row(verdict.get("deciding")),
+        ("facts", "  ".join(known)),
+    ]
+    for name, ranks in facts.get("probes", {}).items():
+        rows += [("probe", f"{name} {rank} {_pairs(values)}".replace("  ", " ")) for rank, values in ranks.items()]
+    rows += [("earlier", life) for life in verdict.get("lives", ())]
+    rows.append(("advice", verdict.get("advice", "")))
+    return _fields(rows)
+
+
+def _line_row(deciding: Json | None) -> tuple[str, str]:
+    if not deciding or not deciding["text"]:
+        return "", ""
+    rank = f"{deciding['rank']}: " if deciding.get("rank") else ""
+    return f"line {deciding['line']}", rank + shortened(deciding["text"], 400)
 
 
 def _pairs(values: Any) -> str:
@@ -111,37 +116,60 @@ def _add(table: Table, *cells: str | Text) -> None:
 def record_page(record: Json) -> RenderableType:
     """One record, whole enough to judge it by."""
     point, code, provenance = record["point"], record["code"], record["provenance"]
+    made = "" if record["origin"] == "trial" else f"  ({record['origin']})"
     head = _fields(
         [
-            ("run", record["id"]),
+            ("run", record["id"] + made),
+            ("named", " ".join(record["tags"])),
             ("created", record["created"]),
             ("box", record["box"]),
-            ("point", f"{point['name']}  (profile {point['profile']}, until {point['until']})"),
+            ("point", _point(point)),
             ("base", _base(point, code)),
             ("patches", ", ".join(patch["name"] for patch in point["patches"]) or "none"),
+            ("flags", _flags(point["flags"])),
+            ("env", _pairs({**point["env"], **dict.fromkeys(point["secret_env"], "***")})),
             ("commit", code.get("commit", "")),
-            ("tree", f"{code.get('tree', '')}  proven on the box: {provenance.get('tree', 'no')}"),
+            ("tree", f"{code['tree']}  proven on the box: {provenance.get('tree', 'no')}" if "tree" in code else ""),
             ("import", str(provenance.get("import_path", ""))),
             ("packages", _pairs(provenance.get("versions", {}))),
-            ("timings", _pairs(record["timings"])),
+            ("machine", _pairs(record["machine"])),
+            ("seconds", _pairs(record["timings"])),
         ]
     )
-    repeat = (
-        [Text(), Text("by hand, on the box:"), Text(record["by_hand"], overflow="fold")] if record["by_hand"] else []
-    )
-    return Group(head, Text(), verdict_lines(record["verdict"]), *repeat)
+    return Group(head, Text(), verdict_lines(record["verdict"]), *_by_hand(record["by_hand"]))
+
+
+def _point(point: Json) -> str:
+    until = f", until {point['until']}" if point["until"] else ""
+    return str(point["name"]) + (f"  (profile {point['profile']}{until})" if point["profile"] else "")
+
+
+def _flags(flags: Json) -> str:
+    return "  ".join(f"--{name}" if value is True else f"--{name} {_words(value)}" for name, value in flags.items())
+
+
+def _words(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _by_hand(command: str) -> list[RenderableType]:
+    """Never folded: a command with line breaks in it cannot be pasted."""
+    return [Text(), Text("by hand, on the box", style="bold"), Text(command)] if command else []
 
 
 def _base(point: Json, code: Json) -> str:
-    named = point["base_rev"] or point["tag"] or point["pin"]
-    return f"{named}, from {code.get('source', '?')}"
+    named = str(point["base_rev"] or point["tag"] or point["pin"])
+    return f"{named}, from {code['source']}" if code.get("source") else named
 
 
-def _fields(pairs: Sequence[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2))
+def _fields(pairs: Sequence[tuple[str, str | Text]]) -> Table:
+    """Names and values; an empty value is left out, a long one is folded beside its name."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in pairs:
         if value:
-            table.add_row(Text(name, style="bold"), Text(value, overflow="fold"))
+            _add(table, name, value)
     return table
 
 
@@ -154,21 +182,24 @@ def finding_page(finding: Json) -> RenderableType:
 
 def _answer(finding: Json) -> RenderableType:
     found = finding["answer"] == "found"
-    lines: list[RenderableType] = []
-    if found:
-        lines.append(Text.assemble("culprit  ", (finding["culprit"]["title"], "bold red")))
-    else:
-        lines.append(Text.assemble("answer   ", (finding["answer"], "bold yellow")))
-    lines.append(Text(f"because  {finding['reason']}"))
+    rows: list[tuple[str, str | Text]] = [
+        ("culprit", Text(finding["culprit"]["title"], style="bold red"))
+        if found
+        else ("answer", Text(finding["answer"], style="bold yellow")),
+        ("because", finding["reason"]),
+    ]
     if found or finding["answer"] == "set":
-        assumed = ", assuming that the same point always ends the same way" if finding["assumed_deterministic"] else ""
-        lines.append(Text(f"sure     {finding['confidence']:.0%} after {finding['launches']} launches{assumed}"))
+        rows.append(("sure", surely(finding)))
     if not found:
-        lines += [Text(f"         candidate: {candidate['title']}") for candidate in finding["candidates"][:12]]
-    deciding = _deciding(finding)
-    if deciding:
-        lines.append(Text(f"line     {shortened(deciding, 300)}"))
-    return Group(*lines)
+        rows += [("candidate", candidate["title"]) for candidate in finding["candidates"][:12]]
+    rows.append(("line", shortened(_deciding(finding), 300)))
+    return _fields(rows)
+
+
+def surely(finding: Json) -> str:
+    """How sure, on what it rests."""
+    assumed = ", assuming that the same point always ends the same way" if finding["assumed_deterministic"] else ""
+    return f"{finding['confidence']:.0%} after {finding['launches']} launches{assumed}"
 
 
 def _deciding(finding: Json) -> str:
@@ -213,9 +244,39 @@ def _reproduce(finding: Json) -> list[RenderableType]:
     for who, how in finding.get("reproduce", {}).items():
         lines += [Text(), Text(f"{who} again", style="bold"), Text(how["task"])]
         if how.get("by_hand"):
-            lines.append(Text(how["by_hand"], overflow="fold", style="dim"))
+            lines.append(Text(how["by_hand"], style="dim"))
     return lines
 
 
 def shortened(text: str, limit: int) -> str:
     return textwrap.shorten(text, width=limit, placeholder=" …") if len(text) > limit else text
+
+
+def comparison_page(comparison: Json) -> RenderableType:
+    """Two starts: what differs in cause, then in effect, then what it means."""
+    a, b = comparison["a"], comparison["b"]
+    head = _table("", "a", "b")
+    _add(head, "run", a["name"], b["name"])
+    _add(head, "point", a["point"] or "", b["point"] or "")
+    _add(head, "verdict", *(coloured(side["verdict"]["outcome"], outcome(side["verdict"])) for side in (a, b)))
+    parts: list[RenderableType] = [head]
+    for kind in ("cause", "effect"):
+        parts += [Text(), Text(f"what differs in {kind}", style="bold")]
+        parts.append(_differences(comparison[kind]) if comparison[kind] else Text("  nothing"))
+    return Group(*parts, Text(), Text(comparison["conclusion"], style="bold"))
+
+
+_UNITS = {"time": " s", "stage": " s", "memory": " GiB", "memory-before": " GiB"}
+
+
+def _differences(differences: Iterable[Json]) -> Table:
+    table = _table("kind", "what", "a", "b")
+    for difference in differences:
+        kind = difference["kind"]
+        missing = "not reached" if kind == "stage" else "-"
+        cells = (
+            missing if difference[side] is None else f"{_words(difference[side])}{_UNITS.get(kind, '')}"
+            for side in ("a", "b")
+        )
+        _add(table, kind.replace("-", " "), difference["subject"], *cells)
+    return table

@@ -10,10 +10,14 @@ import invoke
 from patchbisect.tasks.face import console, emit, say, task
 
 if TYPE_CHECKING:
-    from patchbisect.records import Store
+    from patchbisect.records import Record, Store
 
 # Rows of a table where nobody said how many: a screen full, and Rich stays fast.
 _SHOWN = 50
+
+
+_RUN = "a run's id, the beginning of it, its name, or 'last'"
+_JSON = "print one JSON document"
 
 
 def _store() -> Store:
@@ -32,7 +36,7 @@ def _store() -> Store:
         "tag": "only with this name",
         "since": "only newer than this: 30m, 6h, 3d, 2w, or 2026-11-29T18:00",
         "last": "only the newest N (default: 50 in a table, all of them with --json)",
-        "json": "one JSON document on standard output",
+        "json": _JSON,
     }
 )
 def runs(
@@ -74,9 +78,9 @@ def runs(
 
 @task(
     help={
-        "run": "a run's id, the beginning of it, its name, or 'last'",
+        "run": _RUN,
         "log": "print the server's log and nothing else",
-        "json": "one JSON document on standard output",
+        "json": _JSON,
     }
 )
 def show(ctx: invoke.Context, run: str, log: bool = False, json: bool = False) -> None:
@@ -96,3 +100,136 @@ def show(ctx: invoke.Context, run: str, log: bool = False, json: bool = False) -
     from patchbisect.report.text import record_page
 
     console().print(record_page(document))
+
+
+@task(help={"run": _RUN, "name": "the name to give", "remove": "take the name away instead", "json": _JSON})
+def tag(ctx: invoke.Context, run: str, name: str, remove: bool = False, json: bool = False) -> None:
+    """Give a run a name: it can be called by it everywhere, and is never collected.
+
+    Example: invoke tag last baseline
+    """
+    store = _store()
+    record = store.untag(run, name) if remove else store.tag(run, name)
+    if json:
+        emit({"id": record.id, "tags": list(record.tags)})
+        return
+    say(f"{record.id} is named {', '.join(record.tags) or 'nothing'}")
+
+
+@task(
+    help={
+        "keep": "how many of the newest runs stay whatever their age",
+        "older-than": "remove only runs older than this: 30d, 6h, or a date",
+        "dry-run": "say what would be removed, remove nothing",
+        "json": _JSON,
+    }
+)
+def gc(
+    ctx: invoke.Context, keep: int = 100, older_than: str = "30d", dry_run: bool = False, json: bool = False
+) -> None:
+    """Remove old runs. Named runs, and runs that a bisection rests on, always stay.
+
+    Example: invoke gc --older-than 14d --dry-run
+    """
+    from patchbisect.config import load_project
+    from patchbisect.records import Store, collectable, moment
+    from patchbisect.report.bisections import held_runs
+
+    state = load_project().state
+    store = Store(state / "runs")
+    documents = list(store.documents(fault=say))
+    doomed = collectable(documents, keep=keep, before=moment(older_than), held=held_runs(state / "bisections"))
+    freed = sum(store.size(identifier) for identifier in doomed)
+    drafts = store.dead_drafts()
+    if not dry_run:
+        for identifier in doomed:
+            store.remove(identifier)
+        store.remove_drafts(drafts)
+    if json:
+        emit({"removed": [] if dry_run else doomed, "would_remove": doomed if dry_run else [], "bytes": freed})
+        return
+    left = len(documents) - len(doomed)
+    say(f"{'would remove' if dry_run else 'removed'} {len(doomed)} runs ({freed / 1e6:.1f} MB), {left} stay")
+
+
+@task(help={"run": _RUN, "out": "the file to write (default: RUN.zip here)", "json": _JSON})
+def export_run(ctx: invoke.Context, run: str, out: str = "", json: bool = False) -> None:
+    """Make one file of a run to attach to an issue, without secrets, host names, addresses and users.
+
+    Example: invoke export-run last --out run.zip
+    """
+    from pathlib import Path
+
+    from patchbisect.config import load_project
+    from patchbisect.records import Store
+    from patchbisect.report.bundle import exported, scrubber_for
+
+    project = load_project()
+    store = Store(project.state / "runs")
+    data = exported(store, run, scrubber=scrubber_for(project.settings))
+    path = Path(out or f"{store.resolve(run)}.zip")
+    path.write_bytes(data)
+    if json:
+        emit({"id": store.resolve(run), "file": str(path), "bytes": len(data)})
+        return
+    say(f"{path}: {len(data) / 1000:.1f} kB. Look into it before you publish it.")
+
+
+@task(help={"file": "a file that export-run made", "as": "a name for the run here", "json": _JSON})
+def import_run(ctx: invoke.Context, file: str, as_: str = "", json: bool = False) -> None:
+    """Keep a run that somebody exported among your own, to show and compare it. It never counts as a launch here.
+
+    Example: invoke import-run run.zip --as their-baseline
+    """
+    from pathlib import Path
+
+    from patchbisect.report.bundle import imported
+
+    _kept(imported(_store(), Path(file), name=as_), json=json)
+
+
+@task(help={"log": "a log file (.gz and .zst too), or - for standard input", "as": "a name for the run", "json": _JSON})
+def adopt(ctx: invoke.Context, log: str, as_: str = "", json: bool = False) -> None:
+    """Keep the log of a server that was started by hand as a run, to show and compare it.
+
+    Example: invoke adopt server.log --as by-hand
+    """
+    from patchbisect.config import load_project
+    from patchbisect.errors import UsageError
+    from patchbisect.records import Store
+    from patchbisect.report.adopting import adopted
+    from patchbisect.report.sources import read_log
+
+    if not as_:
+        raise UsageError("an adopted run needs a name", remedy=f"invoke adopt {log} --as NAME")
+    project = load_project()
+    record = adopted(Store(project.state / "runs"), read_log(log), name=as_, secrets=project.settings.secrets)
+    _kept(record, json=json)
+
+
+def _kept(record: Record, *, json: bool) -> None:
+    if json:
+        emit({"id": record.id, "tags": list(record.tags), "outcome": record.verdict["outcome"]})
+        return
+    from patchbisect.report.text import outcome
+
+    say(f"{record.id} {' '.join(record.tags)}: {outcome(record.verdict)}")
+
+
+@task(help={"a": "a run or a log file", "b": "another", "json": _JSON})
+def diff_runs(ctx: invoke.Context, a: str, b: str, json: bool = False) -> None:
+    """Compare two runs, or logs: what differs in cause, then in effect, then what that means.
+
+    Example: invoke diff-runs baseline last
+    """
+    from patchbisect.report.compare import compare
+    from patchbisect.report.sources import source
+
+    store = _store()
+    comparison = compare(source(store, a), source(store, b))
+    if json:
+        emit(comparison)
+        return
+    from patchbisect.report.text import comparison_page
+
+    console().print(comparison_page(comparison))

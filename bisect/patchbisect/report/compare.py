@@ -1,0 +1,357 @@
+"""Two starts side by side: what differs in cause, then in effect, then what that means. Noise is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from patchbisect.model import Outcome, Stage
+from patchbisect.redact import MASK, is_secret
+from patchbisect.report.reading import RankReading, Reading
+from patchbisect.report.sources import Source
+from patchbisect.wire import Json, verdict_to_json
+
+_NOISE = frozenset(
+    {
+        "port", "host", "nccl_port", "dist_init_addr", "random_seed", "fastapi_root_path", "base_gpu_id", "pid_file",
+        "grpc_port", "metrics_port", "tokenizer_metrics_port", "log_file", "crash_dump_folder", "file_storage_path",
+    }
+)  # fmt: skip
+"""Arguments that change from launch to launch and decide nothing."""
+
+_SAME_GB = 0.25
+"""Free memory of the same start on the same machine moves by less (GiB), also where it is a busy host's RAM: 0.19
+between real starts on one."""
+_SAME_SECONDS = 2.0
+"""Time stamps in the log have whole seconds, so a stage is known to within two."""
+_SAME_SHARE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that differs; None is "not there" or "not known"."""
+
+    kind: str
+    subject: str
+    a: Any
+    b: Any
+
+    def document(self) -> Json:
+        return {"kind": self.kind, "subject": self.subject, "a": self.a, "b": self.b}
+
+
+def compare(a: Source, b: Source) -> Json:
+    """The document of ``diff-runs --json``."""
+    cause, effect = list(_causes(a, b)), list(_effects(a.reading, b.reading))
+    return {
+        "a": _side(a),
+        "b": _side(b),
+        "cause": [difference.document() for difference in cause],
+        "effect": [difference.document() for difference in effect],
+        "conclusion": _conclusion(a, b, cause, effect),
+    }
+
+
+def _side(source: Source) -> Json:
+    record = source.record
+    verdict = verdict_to_json(source.reading.verdict)
+    return {
+        "name": source.name,
+        "point": record["point"]["name"] if record else None,
+        "created": record["created"] if record else None,
+        "verdict": {key: verdict[key] for key in ("outcome", "stage", "cause", "deciding", "why", "facts")},
+        "memory": {rank.label: [[part.name, part.gb] for part in rank.memory] for rank in source.reading.ranks},
+    }
+
+
+# --- cause ---------------------------------------------------------------------------------------------------------
+
+
+def _causes(a: Source, b: Source) -> Iterator[Difference]:
+    if _launched(a) and _launched(b):
+        assert a.record is not None
+        assert b.record is not None
+        yield from _code(a.record, b.record)
+        yield from _settings(a.record["point"], b.record["point"])
+        yield from _packages(a.record, b.record)
+        yield from _machine(a.record["machine"], b.record["machine"])
+        yield from _mapping("box", {"box": a.record["box"]}, {"box": b.record["box"]})
+    asked = _asked_differences(a, b)
+    yield from _arguments(a.reading.arguments, b.reading.arguments, told=asked)
+    yield from _memory_before(a.reading, b.reading)
+
+
+def _launched(source: Source) -> bool:
+    """Whether code and settings are known: not so for a log alone, nor for a record made from one."""
+    return source.record is not None and source.record["origin"] != "adopted"
+
+
+def _code(a: Json, b: Json) -> Iterator[Difference]:
+    if _tree(a) == _tree(b) and _tree(a):
+        return
+    if a["code"].get("base_commit") != b["code"].get("base_commit"):
+        yield Difference("code", "base", _base(a), _base(b))
+    mine, theirs = _patches(a), _patches(b)
+    for name in sorted(mine.keys() | theirs.keys()):
+        if mine.get(name) != theirs.get(name):
+            yield Difference("patch", name, _patch_state(mine, name), _patch_state(theirs, name))
+    if not (mine or theirs) and _tree(a) != _tree(b):
+        yield Difference("code", "tree", _tree(a) or None, _tree(b) or None)
+
+
+def _tree(record: Json) -> str:
+    return str(record["code"].get("tree") or record["provenance"].get("tree") or "")
+
+
+def _base(record: Json) -> str:
+    point = record["point"]
+    return str(point["base_rev"] or point["tag"] or record["code"].get("base_commit", "unknown"))
+
+
+def _patches(record: Json) -> dict[str, str]:
+    return {patch["name"]: patch["sha256"] for patch in record["point"]["patches"]}
+
+
+def _patch_state(patches: Mapping[str, str], name: str) -> str | None:
+    return f"sha256 {patches[name][:12]}" if name in patches else None
+
+
+def _settings(a: Json, b: Json) -> Iterator[Difference]:
+    yield from _mapping("profile", {"profile": a["profile"]}, {"profile": b["profile"]})
+    yield from _mapping("flag", a["flags"], b["flags"])
+    yield from _mapping("env", a["env"], b["env"])
+    for name in sorted(set(a["secret_env"]) ^ set(b["secret_env"])):
+        yield Difference("env", name, _if_secret(a, name), _if_secret(b, name))
+
+
+def _if_secret(point: Json, name: str) -> str | None:
+    return MASK if name in point["secret_env"] else None
+
+
+def _packages(a: Json, b: Json) -> Iterator[Difference]:
+    yield from _mapping("package", _versions(a), _versions(b))
+
+
+def _versions(record: Json) -> dict[str, str]:
+    found = record["provenance"].get("versions") or {}
+    return {**found, **record["point"]["packages"]}
+
+
+def _machine(a: Json, b: Json) -> Iterator[Difference]:
+    for kind, name in (("driver", "driver"), ("hardware", "gpus"), ("hardware", "cpu"), ("hardware", "kernel")):
+        mine, theirs = _shown(a.get(name)), _shown(b.get(name))
+        if mine != theirs and mine is not None and theirs is not None:
+            yield Difference(kind, name, mine, theirs)
+
+
+def _shown(value: Any) -> Any:
+    """A list of GPUs as ``8 x NAME, 94.97 GiB``."""
+    if not isinstance(value, list) or not value or not isinstance(value[0], Mapping):
+        return value
+    kinds: dict[str, int] = {}
+    for gpu in value:
+        kind = f"{gpu.get('name', 'GPU')}, {gpu.get('total_gb', 0):.2f} GiB"
+        kinds[kind] = kinds.get(kind, 0) + 1
+    return "; ".join(f"{count} x {kind}" for kind, count in kinds.items())
+
+
+def _asked_differences(a: Source, b: Source) -> frozenset[str]:
+    """Arguments whose difference the flags have told already."""
+    if not (a.record and b.record):
+        return frozenset()
+    flags = _mapping("flag", a.record["point"]["flags"], b.record["point"]["flags"])
+    return frozenset(difference.subject.replace("-", "_") for difference in flags)
+
+
+def _arguments(a: Mapping[str, str], b: Mapping[str, str], *, told: frozenset[str]) -> Iterator[Difference]:
+    # A line that is cut short lacks arguments that the server had all the same.
+    for name in sorted(a.keys() & b.keys() - _NOISE - told):
+        if a[name] != b[name]:
+            hidden = is_secret(name)
+            yield Difference("argument", name, MASK if hidden else a[name], MASK if hidden else b[name])
+
+
+def _memory_before(a: Reading, b: Reading) -> Iterator[Difference]:
+    for label, mine, theirs in _pairs(a, b):
+        if abs(mine.total_gb - theirs.total_gb) >= _SAME_GB and mine.total_gb and theirs.total_gb:
+            yield Difference("memory-before", label or "rank", mine.total_gb, theirs.total_gb)
+
+
+def _pairs(a: Reading, b: Reading) -> Iterator[tuple[str, RankReading, RankReading]]:
+    theirs = {rank.label: rank for rank in b.ranks}
+    for rank in a.ranks:
+        if rank.label in theirs:
+            yield rank.label, rank, theirs[rank.label]
+
+
+def _mapping(kind: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Difference]:
+    for name in sorted(a.keys() | b.keys()):
+        if a.get(name) != b.get(name):
+            yield Difference(kind, name, a.get(name), b.get(name))
+
+
+# --- effect --------------------------------------------------------------------------------------------------------
+
+
+def _effects(a: Reading, b: Reading) -> Iterator[Difference]:
+    for label, mine, theirs in _pairs(a, b):
+        yield from _seconds(label, mine, theirs)
+    for label, mine, theirs in _pairs(a, b):
+        yield from _gigabytes(label, mine, theirs)
+    mine_facts, their_facts = a.verdict.facts, b.verdict.facts
+    for name in ("kv_tokens", "kv_gb", "cell_size"):
+        if mine_facts.get(name) != their_facts.get(name):
+            yield Difference("kv", name, mine_facts.get(name), their_facts.get(name))
+    yield from _mapping("probe", _probes(mine_facts), _probes(their_facts))
+    if str(a.verdict.signature) != str(b.verdict.signature):
+        yield Difference("verdict", "signature", str(a.verdict.signature), str(b.verdict.signature))
+
+
+def _seconds(label: str, a: RankReading, b: RankReading) -> Iterator[Difference]:
+    mine, theirs = _lengths(a), _lengths(b)
+    for stage in dict.fromkeys((*mine, *theirs)):
+        left, right = mine.get(stage), theirs.get(stage)
+        if left is None or right is None:
+            yield Difference("stage", _subject(label, stage), left, right)
+        elif abs(left - right) > max(_SAME_SECONDS, _SAME_SHARE * max(left, right)):
+            yield Difference("time", _subject(label, stage), left, right)
+
+
+def _lengths(rank: RankReading) -> dict[str, float]:
+    lengths: dict[str, float] = {}
+    for span in rank.spans:
+        lengths[span.name] = round(lengths.get(span.name, 0.0) + span.end - span.begin, 3)
+    return lengths
+
+
+def _gigabytes(label: str, a: RankReading, b: RankReading) -> Iterator[Difference]:
+    mine = {part.name: part.gb for part in a.memory}
+    theirs = {part.name: part.gb for part in b.memory}
+    for name in dict.fromkeys((*mine, *theirs)):
+        left, right = mine.get(name), theirs.get(name)
+        if abs((left or 0.0) - (right or 0.0)) >= _SAME_GB:
+            yield Difference("memory", _subject(label, name), left, right)
+
+
+def _subject(label: str, what: str) -> str:
+    return f"{label} {what}".strip()
+
+
+def _probes(facts: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for probe, ranks in facts.get("probes", {}).items():
+        for rank, values in ranks.items():
+            for key, value in values.items():
+                flat[f"{probe} {_subject(rank, key)}"] = value
+    return flat
+
+
+# --- what it means -------------------------------------------------------------------------------------------------
+
+_SETTINGS = {
+    "flag": "flags differ", "argument": "arguments differ", "env": "the environment differs",
+    "package": "packages differ", "driver": "the driver differs", "hardware": "the hardware differs",
+    "profile": "the profile differs", "box": "the box differs",
+}  # fmt: skip
+_FRACTION = frozenset({"mem-fraction-static", "mem_fraction_static"})
+
+
+def _conclusion(a: Source, b: Source, cause: list[Difference], effect: list[Difference]) -> str:
+    """One line: the code's effect, the memory, then what differs beside them."""
+    if not cause and not effect:
+        return "nothing differs, in cause or in effect"
+    clauses = [_code_clause(a, b, cause), _memory_clause(a.reading, b.reading), *_setting_clauses(cause)]
+    line = ", ".join(clause for clause in clauses if clause)
+    return line + (_sizing(a.reading, b.reading) or _ending(a.reading, b.reading, cause))
+
+
+def _ending(a: Reading, b: Reading, cause: list[Difference]) -> str:
+    """What the endings say where no formula explains them."""
+    if str(a.verdict.signature) == str(b.verdict.signature):
+        return f"; both end the same way ({a.verdict.outcome})"
+    if not cause:
+        return "; no recorded cause differs: the failure comes and goes by itself, or the machine changed"
+    return f"; {a.verdict.outcome} became {b.verdict.outcome}"
+
+
+def _code_clause(a: Source, b: Source, cause: list[Difference]) -> str:
+    """Whether the code made a difference that shows before the starts part ways."""
+    changed = [difference for difference in cause if difference.kind in ("code", "patch")]
+    if not changed and _launched(a) and _launched(b):
+        return "same code"
+    if _same_until_sizing(a.reading, b.reading):
+        return "same code effect"
+    names = ", ".join(difference.subject for difference in changed[:3])
+    return f"the code differs ({names})" if names else "the code is not known"
+
+
+def _same_until_sizing(a: Reading, b: Reading) -> bool:
+    """Whether no failure but that of the sizing, which settings decide, and no memory before it tells them apart."""
+    unlike = str(a.verdict.signature) != str(b.verdict.signature)
+    failed_otherwise = any(
+        reading.verdict.outcome not in (Outcome.READY, Outcome.KV_ALLOCATED)
+        and (reading.verdict.outcome, reading.verdict.cause) != (Outcome.OOM, Stage.KV_PROFILE)
+        for reading in (a, b)
+    )
+    return not (unlike and failed_otherwise) and not _memory_differs(a, b)
+
+
+def _memory_clause(a: Reading, b: Reading) -> str:
+    if not any(True for _ in _pairs(a, b)):
+        return ""
+    if not (differs := _memory_differs(a, b)):
+        return "same memory"
+    return f"memory differs ({differs})"
+
+
+def _memory_differs(a: Reading, b: Reading) -> str:
+    """What was free before the pool and what the weights took; the pool itself is the fraction's doing."""
+    for label, mine, theirs in _pairs(a, b):
+        if mine.total_gb and theirs.total_gb and abs(mine.total_gb - theirs.total_gb) >= _SAME_GB:
+            return f"{label or 'rank'} began with {mine.total_gb:.2f} and {theirs.total_gb:.2f} GiB"
+        for name in ("NCCL", "weights"):
+            left, right = _part_of(mine, name), _part_of(theirs, name)
+            if left is not None and right is not None and abs(left - right) >= _SAME_GB:
+                return f"{_subject(label, name)} took {left:.2f} and {right:.2f} GiB"
+    return ""
+
+
+def _part_of(rank: RankReading, name: str) -> float | None:
+    return next((part.gb for part in rank.memory if part.name == name), None)
+
+
+def _setting_clauses(cause: list[Difference]) -> Iterable[str]:
+    fraction = next((difference for difference in cause if difference.subject in _FRACTION), None)
+    if fraction:
+        yield "the fraction differs"
+    for kind, word in _SETTINGS.items():
+        names = [d.subject for d in cause if d.kind == kind and d.subject not in _FRACTION]
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            yield word if names == [kind] else f"{word}: {', '.join(names[:3])}{more}"
+
+
+def _sizing(a: Reading, b: Reading) -> str:
+    """The sizing formula with both fractions put in, where the fraction is what differs."""
+    rests = [_rest(reading) for reading in (a, b)]
+    if None in rests or a.verdict.facts["mem_fraction"] == b.verdict.facts["mem_fraction"]:
+        return ""
+    left, right = (
+        f"{reading.verdict.facts['mem_fraction']} leaves {rest:+.2f} GiB for the KV pool"
+        for reading, rest in zip((a, b), rests, strict=True)
+    )
+    return f": {left}, {right}"
+
+
+def _rest(reading: Reading) -> float | None:
+    """available - total * (1 - fraction) of the rank that is worst off, GiB."""
+    fraction = reading.verdict.facts.get("mem_fraction")
+    rests = []
+    for rank in reading.ranks:
+        weights = _part_of(rank, "weights")
+        nccl = _part_of(rank, "NCCL") or 0.0
+        if fraction is not None and weights is not None:
+            total = rank.total_gb - nccl
+            rests.append(total - weights - total * (1 - fraction))
+    return min(rests, default=None)
