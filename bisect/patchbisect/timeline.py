@@ -155,8 +155,6 @@ def _same(before: Patch | None, after: Patch) -> bool:
 def _ordered(start: Point, bad: Point, *, applies: Applies) -> list[Change]:
     """The queue edits in an order in which each queue on the way applies, inseparable ones grouped."""
     left = _edits(start.patches, bad.patches)
-    if len(left) == 1:
-        return left
     patches = start.patches
     ordered: list[Change] = []
     while left:
@@ -170,6 +168,8 @@ def _ordered(start: Point, bad: Point, *, applies: Applies) -> list[Change]:
 
 def _next_step(patches: tuple[Patch, ...], left: Sequence[Change], *, base: Base, applies: Applies) -> Change:
     """The first edit after which the queue applies; where there is none, a group that none can be left out of."""
+    if len(left) == 1:
+        return left[0]
 
     def works(chosen: Sequence[Change]) -> bool:
         queue = _after(patches, chosen)

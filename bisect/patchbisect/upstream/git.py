@@ -24,12 +24,23 @@ _SAME_EVERYWHERE = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_ATTR_NOSYSTEM": "1",
-    "GIT_CONFIG_COUNT": "0",
     "GIT_NO_REPLACE_OBJECTS": "1",
-    # A hook of the user's repository sets these for that repository.
-    "GIT_NAMESPACE": "",
-    "GIT_CONFIG_PARAMETERS": "",
 }
+_OF_ANOTHER_REPOSITORY = (
+    "GIT_DIR",
+    "GIT_COMMON_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_NAMESPACE",
+    "GIT_PREFIX",
+    "GIT_SHALLOW_FILE",
+    "GIT_CONFIG",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_CONFIG_COUNT",
+)
+"""Set by git for the hooks of a repository: run from one, we would write into that repository."""
 _NO_QUESTIONS = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=15"}
 
 
@@ -119,9 +130,7 @@ class Git:
             self.output("-c", "core.filesRefLockTimeout=5000", "update-ref", "-z", "--stdin", stdin=orders)
 
     def _execute(self, arguments: Sequence[str], *, stdin: bytes, env: Mapping[str, str], timeout: float | None) -> Ran:
-        command = ["git", *self._locate, *arguments]
-        if "GIT_WORK_TREE" in os.environ:
-            env = {**env, "GIT_WORK_TREE": str(self.where)}
+        command = [*_without_strays(env), "git", *self._locate, *arguments]
         with tempfile.TemporaryFile() as feed:
             feed.write(stdin)
             feed.seek(0)
@@ -139,6 +148,12 @@ class Git:
             except git.exc.GitCommandNotFound as error:
                 raise UsageError("git is not installed, or not on PATH", remedy="Install git 2.38 or later.") from error
         return Ran(status=status, out=_bytes(out), err=_bytes(err).decode("utf-8", "replace"))
+
+
+def _without_strays(wanted: Mapping[str, str]) -> list[str]:
+    """GitPython only adds to the environment; env(1) takes away."""
+    strays = [name for name in _OF_ANOTHER_REPOSITORY if name in os.environ and name not in wanted]
+    return ["env", *(part for name in strays for part in ("-u", name))] if strays else []
 
 
 def _bytes(output: str | bytes) -> bytes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -75,17 +77,17 @@ class Mirror:
         checksum that differs.
         """
         if base not in self._bases:
-            self._make()
-            cached = (source.cached(base) for source in self._sources)
-            self._bases[base] = next(filter(None, cached), None) or self._first(lambda source: source.fetch(base))
+            with self._making():
+                cached = (source.cached(base) for source in self._sources)
+                self._bases[base] = next(filter(None, cached), None) or self._first(lambda source: source.fetch(base))
         return self._bases[base]
 
     def freeze(self, base: Base) -> Base:
         """The same base by a name that never moves: a commit id, or ``release:0.5.8``. Raises as ``base`` does."""
         if base.rev in ("", base.pin.tag, base.pin.commit):
             return Base(pin=base.pin)
-        self._make()
-        return self._first(lambda source: source.freeze(base))
+        with self._making():
+            return self._first(lambda source: source.freeze(base))
 
     def materialize(self, base: Base, patches: Sequence[Patch], *, exact: bool = False) -> CodeCommit:
         """The code of a point as a commit: the base, then one commit per patch. The same input is the same commit.
@@ -131,10 +133,15 @@ class Mirror:
         ran = self._store.run("cat-file", "blob", f"{commit}:{path}")
         return ran.out if ran.status == 0 else None
 
-    def _make(self) -> None:
-        if not (self.path / "HEAD").exists():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._store.output("init", "--bare", "--quiet", "--template=", str(self.path))
+    @contextmanager
+    def _making(self) -> Iterator[None]:
+        """The repository is there, and nobody else fetches into it: git gives up at once on a lock that is held."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (self.path / "HEAD").exists():
+                self._store.output("init", "--bare", "--quiet", "--template=", str(self.path))
+            yield
 
     def _first(self, ask: Callable[[CodeSource], T]) -> T:
         """The answer of the first source that answers."""

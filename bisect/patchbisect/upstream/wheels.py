@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,7 +23,8 @@ _GENERATED = ("sglang/_version.py",)
 _WHO = "SGLang release <release@patchbisect.invalid>"
 _WHEN = "946684800 +0000"
 """2000-01-01: fixed, so that the same wheel is the same commit everywhere."""
-_UNREACHABLE = ("connection broken by", "Failed to establish a new connection", "Temporary failure in name resolution")
+_UNREACHABLE = re.compile(r"connection broken by|Could not fetch URL (?!.*404 Client Error)")
+"""In pip's verbose output; a 404 is an index that answers and does not have the project."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +100,25 @@ def _verified(path: Path, *, version: str, sha256: str) -> Wheel:
 
 def _pip_download(*, version: str, into: str, pip_args: Sequence[str]) -> None:
     command = [sys.executable, "-m", "pip", "download", "--no-input", "--no-deps", "--only-binary", ":all:"]
-    command += ["--disable-pip-version-check", "--quiet", "--dest", into, *pip_args, f"{PROJECT}=={version}"]
+    # Verbose, because pip says only there that an index could not be reached, and else "no matching distribution".
+    command += [
+        "--disable-pip-version-check",
+        "--verbose",
+        "--progress-bar=off",
+        "--dest",
+        into,
+        *pip_args,
+        f"{PROJECT}=={version}",
+    ]
     env = {**os.environ, "LC_ALL": "C.UTF-8"}
     done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if done.returncode == 0:
         return
     output = done.stdout + done.stderr
-    if shutil.which(sys.executable) is None or "No module named pip" in output:
+    if "No module named pip" in output:
         raise UsageError("this Python has no pip, which releases are downloaded with", remedy="python -m ensurepip")
     errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
-    if any(sign in output for sign in _UNREACHABLE):
+    if _UNREACHABLE.search(output):
         raise BoxError(
             f"cannot download {PROJECT} {version}: no network", remedy="Check the network and pip config list."
         )
