@@ -250,7 +250,7 @@ class _Reader:
         while old_left > 0 or new_left > 0:
             text = self.lines[self.index] if self.index < len(self.lines) else ""
             mark = text[:1] if text != "\n" else " "
-            if mark not in (" ", "-", "+", "\\") or not text:
+            if mark not in (" ", "-", "+", "\\") or not text.endswith("\n"):
                 raise self._short(number=number, path=path, line=line)
             self.index += 1
             if mark == "\\":

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchbisect.errors import BoxError, UsageError
+from patchbisect.patchqueue import nearest
 from patchbisect.patchqueue.diff import leaves_tree
 
 PROJECT = "sglang"
@@ -23,8 +24,8 @@ _GENERATED = ("sglang/_version.py",)
 _WHO = "SGLang release <release@patchbisect.invalid>"
 _WHEN = "946684800 +0000"
 """2000-01-01: fixed, so that the same wheel is the same commit everywhere."""
-_UNREACHABLE = re.compile(r"connection broken by|Could not fetch URL (?!.*404 Client Error)")
-"""In pip's verbose output; a 404 is an index that answers and does not have the project."""
+_VERSIONS = re.compile(r"\(from versions: (.*?)\)")
+"""What pip found instead; "none" when no index could be reached, since all of SGLang's releases are wheels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +101,7 @@ def _verified(path: Path, *, version: str, sha256: str) -> Wheel:
 
 def _pip_download(*, version: str, into: str, pip_args: Sequence[str]) -> None:
     command = [sys.executable, "-m", "pip", "download", "--no-input", "--no-deps", "--only-binary", ":all:"]
-    # Verbose, because pip says only there that an index could not be reached, and else "no matching distribution".
-    command += [
-        "--disable-pip-version-check",
-        "--verbose",
-        "--progress-bar=off",
-        "--dest",
-        into,
-        *pip_args,
-        f"{PROJECT}=={version}",
-    ]
+    command += ["--disable-pip-version-check", "--progress-bar=off", "--dest", into, *pip_args, f"{PROJECT}=={version}"]
     env = {**os.environ, "LC_ALL": "C.UTF-8"}
     done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if done.returncode == 0:
@@ -117,17 +109,21 @@ def _pip_download(*, version: str, into: str, pip_args: Sequence[str]) -> None:
     output = done.stdout + done.stderr
     if "No module named pip" in output:
         raise UsageError("this Python has no pip, which releases are downloaded with", remedy="python -m ensurepip")
-    errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
-    if _UNREACHABLE.search(output):
+    found = _VERSIONS.search(output)
+    if "connection broken by" in output or (found and found[1] == "none"):
         raise BoxError(
-            f"cannot download {PROJECT} {version}: no network", remedy="Check the network and pip config list."
+            f"cannot download {PROJECT} {version}: pip reaches no index that has {PROJECT}",
+            remedy="Check the network, and pip's settings: python -m pip config list.",
         )
-    if "No matching distribution found" in output:
+    if found:
+        versions = found[1].split(", ")
         raise UsageError(
-            f"there is no wheel of {PROJECT} {version} for this machine",
-            remedy="Check the version, and pip config list.",
+            f"there is no wheel of {PROJECT} {version} for this machine{nearest(version, versions)}",
+            remedy=f"The newest that pip finds is {versions[-1]}.",
         )
-    raise BoxError(f"pip download {PROJECT}=={version} failed: {(errors or [output.strip()[-300:]])[-1]}")
+    errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
+    reason = errors[-1] if errors else output.strip()[-300:]
+    raise BoxError(f"pip download {PROJECT}=={version} failed: {reason}", remedy="Check the disk and pip's settings.")
 
 
 def _data(content: bytes) -> bytes:
