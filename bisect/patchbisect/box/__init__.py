@@ -1,0 +1,33 @@
+"""One machine: reach it, lease it, prove it clean, put code on it, start, follow, stop."""
+
+from patchbisect.box.box import Box, Lease, open_box
+from patchbisect.box.run import Run
+from patchbisect.box.settings import BoxSettings
+from patchbisect.box.values import (
+    BoxFacts,
+    CleanReport,
+    Exited,
+    GpuFacts,
+    LaunchSpec,
+    LeaseHeld,
+    LogChunk,
+    PlacedCode,
+    StopReport,
+)
+
+__all__ = [
+    "Box",
+    "BoxFacts",
+    "BoxSettings",
+    "CleanReport",
+    "Exited",
+    "GpuFacts",
+    "LaunchSpec",
+    "Lease",
+    "LeaseHeld",
+    "LogChunk",
+    "PlacedCode",
+    "Run",
+    "StopReport",
+    "open_box",
+]

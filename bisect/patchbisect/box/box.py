@@ -1,0 +1,309 @@
+"""One machine that can run a server: lease it, prove it clean, put code on it, start, attach."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import logging
+import random
+import secrets as randomness
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from patchbisect.box import code
+from patchbisect.box.conversation import Conversation
+from patchbisect.box.failures import BoxBusy, LeaseLost, LinkLost
+from patchbisect.box.link import Link, ProcessLink
+from patchbisect.box.run import Run
+from patchbisect.box.secrets import masked_argv, masked_env, secret_values
+from patchbisect.box.settings import BoxSettings
+from patchbisect.box.values import BoxFacts, CleanReport, LaunchSpec, LeaseHeld, PlacedCode
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 15.0
+
+
+class Attempt:
+    """One try of something that needs the link."""
+
+    def __init__(self, name: str, patience_s: float) -> None:
+        self._name = name
+        self._patience_s = patience_s
+        self._lost_at: float | None = None
+        self._pause_s = FIRST_PAUSE_S
+
+    def worked(self) -> None:
+        """Something came over the link: patience begins anew."""
+        if self._lost_at is not None:
+            log.warning("box %s: the link is back after %.1f s", self._name, time.monotonic() - self._lost_at)
+        self._lost_at, self._pause_s = None, FIRST_PAUSE_S
+
+    def failed(self, lost: LinkLost) -> None:
+        """Wait before the next try. Raises ``lost`` when the link has been away for too long."""
+        now = time.monotonic()
+        if self._lost_at is None:
+            log.warning("%s; connecting again", lost.message)
+            self._lost_at = now
+        if now - self._lost_at + self._pause_s > self._patience_s:
+            raise lost
+        time.sleep(self._pause_s * random.uniform(0.8, 1.2))
+        self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+
+
+class Lease:
+    """Ours until the ``with`` block ends. Renewed in the background; ``lost`` is set when somebody took it."""
+
+    def __init__(self, box: Box, fence: int) -> None:
+        self._box = box
+        self._ended = threading.Event()
+        self.fence = fence
+        self.lost: LeaseLost | None = None
+        self._renewer = threading.Thread(target=self._renew, name=f"lease of {box.name}", daemon=True)
+        self._renewer.start()
+
+    def _renew(self) -> None:
+        """A failing renewal is not an error yet: the link may come back before the lease expires or is taken."""
+        while not self._ended.wait(self._box.settings.lease_s / 4):
+            request = self._box.request("lease_renew", ttl_s=self._box.settings.lease_s)
+            with contextlib.suppress(LinkLost):
+                try:
+                    with self._box.conversation() as conversation:
+                        conversation.ask(request)
+                except LeaseLost as lost:
+                    self.lost = lost
+                    return
+
+    def check(self) -> None:
+        """Raises LeaseLost when the renewal has found that the lease was taken."""
+        if self.lost is not None:
+            raise self.lost
+
+    def end(self) -> None:
+        self._ended.set()
+        self._renewer.join(timeout=self._box.settings.link_timeout_s)
+
+
+class Box:
+    """One machine, or a part of its GPUs. Methods raise BoxError; a lost link is mended where that is safe."""
+
+    def __init__(self, name: str, settings: BoxSettings, link: Link, *, directory: str) -> None:
+        self.name = name
+        self.settings = settings
+        self._directory = directory
+        self._link = link
+        self._lock = threading.Lock()
+        self._control: Conversation | None = None
+        self._fence = 0
+
+    # .. talking to the agent
+
+    def request(self, verb: str, **args: Any) -> dict[str, Any]:
+        """A request as the agent wants it, with what it has to know of this box."""
+        settings = self.settings
+        about = {
+            "gpus": list(settings.gpus),
+            "lease_dir": settings.lease_directory,
+            "checkout": settings.checkout,
+            "min_free_gb": settings.min_free_gb,
+            "gpu_idle_gb": settings.gpu_idle_gb,
+            "gpu_slack_gb": settings.gpu_slack_gb,
+            "gpu_budget_s": settings.gpu_budget_s,
+        }
+        return {"verb": verb, "args": args, "fence": self._fence, "box": about}
+
+    def _converse(self) -> Conversation:
+        settings = self.settings
+        return Conversation(
+            self._link,
+            name=self.name,
+            python=settings.agent_python or settings.python,
+            directory=self._directory,
+            timeout_s=settings.link_timeout_s,
+        )
+
+    @contextlib.contextmanager
+    def conversation(self) -> Iterator[Conversation]:
+        """A conversation of the caller's own."""
+        conversation = self._converse()
+        try:
+            yield conversation
+        finally:
+            conversation.close()
+
+    def attempts(self) -> Iterator[Attempt]:
+        """Endless tries over a link that may break; the caller stops when it is done."""
+        attempt = Attempt(self.name, self.settings.link_patience_s)
+        while True:
+            yield attempt
+
+    def ask(self, verb: str, **args: Any) -> dict[str, Any]:
+        """One request and its answer; asked again after a lost link (every verb may be repeated)."""
+        return self._ask(self.request(verb, **args))
+
+    def _ask(self, request: Mapping[str, Any], payload: Callable[[], Iterable[bytes]] = tuple) -> dict[str, Any]:
+        for attempt in self.attempts():
+            try:
+                with self._lock:
+                    self._control = self._control or self._converse()
+                    answer = self._control.ask(request, payload())
+                attempt.worked()
+                return answer
+            except LinkLost as lost:
+                self._hang_up()
+                attempt.failed(lost)
+        raise AssertionError("attempts() does not end")
+
+    def _hang_up(self) -> None:
+        with self._lock:
+            if self._control is not None:
+                self._control.close()
+                self._control = None
+
+    def close(self) -> None:
+        self._hang_up()
+        self._link.close()
+
+    # .. the machine
+
+    def hello(self) -> BoxFacts:
+        return BoxFacts.of(self.ask("hello"))
+
+    def free_port(self) -> int:
+        """A port on which nobody listens now."""
+        return int(self.ask("free_port")["port"])
+
+    def prove_clean(self, port: int = 0) -> CleanReport:
+        """Whether a launch would find the box as it should be. Sweeps what our own earlier launches left.
+
+        Needs the lease. Raises LeaseLost.
+        """
+        answer = self.ask("prove_clean", port=port)
+        return CleanReport(
+            clean=answer["clean"],
+            faults=tuple(answer["faults"]),
+            swept=tuple(answer["swept"]),
+            seconds=answer["seconds"],
+        )
+
+    # .. the lease
+
+    @contextlib.contextmanager
+    def lease(self, reason: str, wait_s: float = 0.0, *, steal: bool = False) -> Iterator[Lease]:
+        """Have the box to ourselves. Raises BoxBusy, naming the holder, when it is not free within ``wait_s``."""
+        self._fence = self.acquire(reason, wait_s=wait_s, steal=steal)
+        lease = Lease(self, self._fence)
+        try:
+            yield lease
+        finally:
+            lease.end()
+            try:
+                self.ask("lease_release")
+            finally:
+                self._fence = 0
+
+    def acquire(self, reason: str, *, wait_s: float = 0.0, steal: bool = False, lease_s: float = 0.0) -> int:
+        """Take the lease for ``lease_s`` (the box's own when 0) and return its fencing number. Raises BoxBusy."""
+        deadline = time.monotonic() + wait_s
+        token = randomness.token_hex(8)
+        while True:
+            answer = self.ask(
+                "lease_acquire",
+                token=token,
+                owner=getpass.getuser(),
+                host=socket.gethostname(),
+                reason=reason,
+                ttl_s=lease_s or self.settings.lease_s,
+                steal=steal,
+            )
+            if "fence" in answer:
+                return int(answer["fence"])
+            if time.monotonic() >= deadline:
+                raise BoxBusy(
+                    f"box {self.name} is in use: {LeaseHeld.of(answer['busy'])}",
+                    remedy="wait for it (--wait-for-box), or take it with box.steal if that work is dead",
+                )
+            time.sleep(min(1.0, max(0.05, deadline - time.monotonic())))
+
+    def release(self, fence: int) -> bool:
+        """Give back the lease with that number; False when it was no longer ours."""
+        request = self.request("lease_release")
+        return bool(self._ask({**request, "fence": fence})["released"])
+
+    def leases(self) -> tuple[LeaseHeld, ...]:
+        return tuple(LeaseHeld.of(entry) for entry in self.ask("lease_status")["leases"])
+
+    # .. code
+
+    def put_code(self, mirror: Path, commit: str) -> PlacedCode:
+        """The code of ``commit`` on the box, in a tree of the tool's own. Only what the box lacks travels."""
+        began = time.monotonic()
+        tree = code.tree_of(mirror, commit)
+        answer = self.ask("place", commit=commit, tree=tree)
+        if answer.get("missing"):
+            answer = self._send_code(mirror, commit, answer["tips"], verb="receive", args={"tree": tree})
+        return PlacedCode(
+            commit=commit,
+            tree=answer["tree"],
+            path=answer["path"],
+            placed=answer["placed"],
+            seconds=time.monotonic() - began,
+            note=answer["note"],
+        )
+
+    def _send_code(
+        self, mirror: Path, commit: str, tips: Sequence[str], *, verb: str, args: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        with code.bundle(mirror, commit, tips) as file:
+            request = {**self.request(verb, commit=commit, **args), "payload": file.stat().st_size}
+            return self._ask(request, lambda: code.parts(file))
+
+    # .. launches
+
+    def start(self, spec: LaunchSpec) -> Run:
+        """Start a server and return at once. Raises WrongCode, CannotLaunch, LeaseLost."""
+        settings = self.settings
+        env = {**settings.env, **spec.env, **spec.secret_env}
+        also = (*settings.secrets, *spec.secret_env)
+        in_front = (spec.code.path,) if spec.code else ()
+        shown = {"argv": masked_argv(spec.argv, also=also), "env": masked_env(env, also=also), "port": spec.port}
+        self.ask(
+            "start",
+            spec={
+                "launch_id": spec.launch_id,
+                "argv": list(spec.argv),
+                "env": env,
+                "pythonpath": [*in_front, *spec.pythonpath, *settings.pythonpath],
+                "port": spec.port,
+                "python": settings.python,
+                "tree": spec.code.tree if spec.code else "",
+                "keep": spec.keep,
+                "shown": shown,
+            },
+        )
+        return Run(self, spec.launch_id, secrets=secret_values(spec.argv, env, also=also))
+
+    def attach(self, launch_id: str, *, secrets: Iterable[str] = ()) -> Run:
+        """A launch that an earlier client started. ``secrets`` are the values to keep out of its log.
+
+        Raises NoSuchLaunch.
+        """
+        self.ask("launch_state", launch_id=launch_id)
+        return Run(self, launch_id, secrets=secrets)
+
+
+@contextlib.contextmanager
+def open_box(name: str, settings: BoxSettings, *, state: Path) -> Iterator[Box]:
+    """The box ``name``. Nothing is reached before it is first asked. ``state`` is the tool's state directory here."""
+    local = not settings.host and not settings.prefix
+    directory = settings.directory or (str(state.absolute() / "box") if local else "~/.patchbisect-box")
+    box = Box(name, settings, ProcessLink(settings.prefix, name=name), directory=directory)
+    try:
+        yield box
+    finally:
+        box.close()

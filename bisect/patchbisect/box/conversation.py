@@ -1,0 +1,151 @@
+"""One conversation with the agent on the box: start it there, ask, read answers and streams."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from patchbisect.box.failures import KINDS, LinkLost, Unreachable
+from patchbisect.box.link import Channel, Link
+from patchbisect.errors import BoxError
+
+AGENT = Path(__file__).with_name("agent.py").read_bytes()
+AGENT_ID = hashlib.sha256(AGENT).hexdigest()[:12]
+HEARTBEAT_S = 5.0
+NOISE_LIMIT = 1 << 16
+"""Bytes of a login's own chatter on standard output that are skipped before the agent's first line."""
+
+BOOT = """\
+import hashlib,importlib,os,sys
+d=os.path.realpath(os.path.expanduser(sys.argv[1]));h=sys.argv[2];n="agent-"+h;p=os.path.join(d,n+".py")
+def ok():
+    try: return hashlib.sha256(open(p,"rb").read()).hexdigest()[:12]==h
+    except OSError: return False
+if sys.version_info<(3,9): sys.exit("patchbisect: python "+sys.version.split()[0]+" is too old for the agent, 3.9 is needed")
+if not ok():
+    print("\\npatchbisect need agent",flush=True)
+    b=sys.stdin.buffer.read(int(sys.argv[3]))
+    try:
+        os.makedirs(d,mode=0o700,exist_ok=True)
+        t=p+".%d"%os.getpid()
+        with open(t,"wb") as f: f.write(b)
+        os.rename(t,p)
+    except OSError as e: sys.exit("patchbisect: %s cannot be written: %s"%(d,e.strerror))
+sys.path.insert(0,d)
+sys.exit(importlib.import_module(n).main(["serve",d]))
+"""
+
+
+class Conversation:
+    """The agent at the other end of one channel. Not shared between threads."""
+
+    def __init__(self, link: Link, *, name: str, python: str, directory: str, timeout_s: float) -> None:
+        self._name = name
+        self._timeout_s = timeout_s
+        self._buffer = b""
+        self._channel: Channel = link.open()
+        try:
+            self._start_agent(python, directory)
+        except BaseException:
+            self._channel.close()
+            raise
+
+    def _start_agent(self, python: str, directory: str) -> None:
+        words = [python, "-I", "-c", BOOT, directory, AGENT_ID, str(len(AGENT))]
+        self._channel.write(f"exec {' '.join(map(shlex.quote, words))}\n".encode())
+        if self._first_line(python) == "need":
+            self._channel.write(AGENT)
+            self._first_line(python)
+
+    def _first_line(self, python: str) -> str:
+        skipped = 0
+        while skipped < NOISE_LIMIT:
+            try:
+                line = self._line()
+            except LinkLost as lost:
+                raise self._unfit(python, lost) from None
+            if line == b"patchbisect need agent":
+                return "need"
+            if line.startswith(b'{"agent"'):
+                return "ready"
+            skipped += len(line)
+        raise Unreachable(f"box {self._name}: the login prints without end", remedy="make its shell start-up quiet")
+
+    def _unfit(self, python: str, lost: LinkLost) -> BoxError:
+        """Say what stopped the agent from starting, from what ``sh`` and Python said."""
+        said = self._channel.complaint()
+        where = f"box {self._name}"
+        if "patchbisect: " in said:
+            return Unreachable(f"{where}: {said.rpartition('patchbisect: ')[2].partition(' (exit')[0]}")
+        if "not found" in said and python in said:
+            return Unreachable(
+                f"{where}: there is no {python} there", remedy="set `python` or `agent_python` of the box"
+            )
+        return LinkLost(f"{where}: {said}") if said else lost
+
+    def _line(self) -> bytes:
+        while b"\n" not in self._buffer:
+            self._fill()
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _fill(self) -> None:
+        data = self._channel.read(self._timeout_s)
+        if not data:
+            said = self._channel.complaint()
+            raise LinkLost(f"box {self._name}: the link was closed at the other end{': ' if said else ''}{said}")
+        self._buffer += data
+
+    def _exactly(self, size: int) -> bytes:
+        parts = [self._buffer[:size]]
+        self._buffer = self._buffer[size:]
+        missing = size - len(parts[0])
+        while missing:
+            self._fill()
+            parts.append(self._buffer[:missing])
+            self._buffer = self._buffer[missing:]
+            missing -= len(parts[-1])
+        return b"".join(parts)
+
+    def frames(
+        self, request: Mapping[str, Any], payload: Iterable[bytes] = ()
+    ) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """Send a request; give its answer frames with their bytes. The last one has ``ok``.
+
+        Raises LinkLost, or what the agent refused with.
+        """
+        self._channel.write(json.dumps(request).encode() + b"\n")
+        for part in payload:
+            self._channel.write(part)
+        while True:
+            frame = json.loads(self._line())
+            if "error" in frame:
+                raise self._refusal(frame["error"])
+            data = self._exactly(frame["size"]) if "size" in frame else b""
+            if "tick" not in frame:
+                yield frame, data
+            if "ok" in frame:
+                return
+
+    def ask(self, request: Mapping[str, Any], payload: Iterable[bytes] = ()) -> dict[str, Any]:
+        """Send a request; return its one answer."""
+        for frame, _ in self.frames(request, payload):
+            if "ok" in frame:
+                answer: dict[str, Any] = frame["ok"]
+                return answer
+        raise LinkLost(f"box {self._name}: no answer")
+
+    def heartbeat(self) -> None:
+        """Tell a streaming agent that somebody still reads."""
+        self._channel.write(b"\n")
+
+    def _refusal(self, error: Mapping[str, str]) -> Exception:
+        kind = KINDS.get(error["kind"], BoxError)
+        return kind(f"box {self._name}: {error['message']}", remedy=error.get("remedy", ""))
+
+    def close(self) -> None:
+        self._channel.close()

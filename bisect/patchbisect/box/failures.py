@@ -1,0 +1,48 @@
+"""How a box can fail. All of them say nothing about the code under test."""
+
+from __future__ import annotations
+
+from patchbisect.errors import BoxError, UsageError
+
+
+class Unreachable(BoxError):
+    """The box could not be reached, or is not fit to run the agent: trying again at once will not help."""
+
+
+class LinkLost(BoxError):
+    """The link broke while it was in use."""
+
+
+class BoxBusy(BoxError):
+    """Somebody else holds the lease."""
+
+
+class LeaseLost(BoxError):
+    """Our lease was taken away: whatever we would do now could disturb its new holder."""
+
+
+class WrongCode(BoxError):
+    """The code on the box is not the code that was asked for."""
+
+
+class NoSuchLaunch(BoxError):
+    """The box knows no launch of that id."""
+
+
+class CannotLaunch(BoxError):
+    """The server's program is not there: found before the launch, so a permanent void."""
+
+
+class CodeChanged(UsageError):
+    """Files of the user were changed by hand and would be overwritten."""
+
+
+KINDS: dict[str, type[BoxError] | type[UsageError]] = {
+    "lease-lost": LeaseLost,
+    "wrong-code": WrongCode,
+    "no-run": NoSuchLaunch,
+    "no-program": CannotLaunch,
+    "dirty": CodeChanged,
+    "usage": UsageError,
+}
+"""The kinds of refusal of the agent that callers tell apart; any other is a plain BoxError."""

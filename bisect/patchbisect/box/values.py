@@ -1,0 +1,151 @@
+"""What a box is told and what it answers, as frozen data. Sizes are GiB, times seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from patchbisect.model import EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    index: int
+    uuid: str
+    name: str
+    total_gb: float
+
+
+@dataclass(frozen=True, slots=True)
+class BoxFacts:
+    """The fingerprint of a machine. ``gpu_source`` is ``nvml``, ``nvidia-smi`` or ``none``, ``gpu_why`` why no better."""
+
+    hostname: str
+    boot_id: str
+    kernel: str
+    system: str
+    cpu: str
+    cores: int
+    ram_gb: float
+    gpus: tuple[GpuFacts, ...]
+    gpu_source: str
+    gpu_why: str
+    driver: str
+    python: str
+    git: str
+    user: str
+    directory: str
+    free_gb: float
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> BoxFacts:
+        return cls(**{**answer, "gpus": tuple(GpuFacts(**gpu) for gpu in answer["gpus"])})
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedCode:
+    """Code on the box. ``path`` is the directory to put on PYTHONPATH; ``tree`` is the id of ``python/sglang`` there.
+
+    ``placed`` is False when it was there already. ``note`` says what was noticed (a tree changed by hand, set aside).
+    """
+
+    commit: str
+    tree: str
+    path: str
+    placed: bool
+    seconds: float
+    note: str = ""
+    patches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """One launch. ``secret_env`` reaches the server's environment and nothing else, on no disk.
+
+    ``port`` is the one that the server is told to listen on (0: none). ``keep`` protects the server from being
+    swept as a leftover by the next trial.
+    """
+
+    launch_id: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    secret_env: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    port: int = 0
+    code: PlacedCode | None = None
+    pythonpath: tuple[str, ...] = ()
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """Bytes of the log from ``offset`` on. Secret values are starred out, byte for byte, so offsets hold."""
+
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The launcher has ended and its log is read to the end (``offset``).
+
+    ``exit_code`` as in subprocess (−9: killed by SIGKILL); None when the supervisor was killed and nobody could wait
+    for it. ``left`` are processes of the launch that live on. ``kernel`` are the kernel's lines about killing it.
+    """
+
+    exit_code: int | None
+    offset: int
+    rank_exit: Mapping[str, int] = field(default_factory=lambda: EMPTY)
+    left: tuple[int, ...] = ()
+    kernel: tuple[str, ...] = ()
+    box_changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StopReport:
+    """How a launch was ended. ``faults`` is empty when processes, port and GPU memory are proven back to normal.
+
+    ``gone_s`` is how long the processes took to be gone, ``seconds`` the whole proof. ``box_changed`` says how the
+    box became another one during the launch (reboot, driver, a GPU, a full disk, a foreign process): such a trial
+    says nothing about the code.
+    """
+
+    ended: bool
+    killed: tuple[int, ...]
+    seconds: float
+    gone_s: float
+    faults: tuple[str, ...]
+    box_changed: tuple[str, ...]
+    exit_code: int | None
+    kernel: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CleanReport:
+    """Each fault is a sentence that names who or what is in the way; ``swept`` says what of ours was ended."""
+
+    clean: bool
+    faults: tuple[str, ...]
+    swept: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHeld:
+    """A lease of the box as its book shows it. No ``gpus`` means the whole machine."""
+
+    fence: int
+    owner: str
+    host: str
+    reason: str
+    gpus: tuple[int, ...]
+    held_s: float
+    expires_in_s: float
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> LeaseHeld:
+        return cls(**{**entry, "gpus": tuple(entry["gpus"])})
+
+    def __str__(self) -> str:
+        left = f"expires in {self.expires_in_s:.0f} s" if self.expires_in_s > 0 else "expired"
+        return f"{self.owner} on {self.host} ({self.reason}), for {self.held_s:.0f} s, {left}"
