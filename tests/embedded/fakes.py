@@ -38,6 +38,7 @@ class FakeMachine:
     kill_at: int | None = None
     """Number of the command, from 0, in the middle of which everything is killed."""
     ran: list[str] = field(default_factory=list)
+    envs: list[Mapping[str, str]] = field(default_factory=list)
 
     def __call__(
         self,
@@ -50,6 +51,7 @@ class FakeMachine:
         killed = self.kill_at == len(self.ran)
         command = " ".join(argv)
         self.ran.append(command)
+        self.envs.append(env)
         for part, output in self.fails.items():
             if part in command:
                 return Finished(exit_code=1, output=output)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from patchbisect.embedded.environment import CONSTRAINTS
-from patchbisect.embedded.pip import Transfer, _Reader, forget_unfinished, gpu_parts, pinned
+from patchbisect.embedded.pip import Transfer, _Reader, forget_unfinished, gpu_parts, is_complete, only_from, pinned
+from patchbisect.errors import UsageError
 from tests.embedded.fakes import cpu_report
 
 
@@ -48,6 +49,19 @@ def test_downloads_have_sizes() -> None:
     ]
 
 
+def test_a_folder_of_wheels_is_the_only_place(tmp_path: Path) -> None:
+    folder = tmp_path / "with space"
+    folder.mkdir()
+    assert only_from(str(folder))["PIP_INDEX_URL"] == folder.as_uri()
+    (folder / "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl").write_text("")
+    assert only_from(str(folder)) == {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": folder.as_uri()}
+
+
+def test_a_folder_that_is_not_there_is_not_ignored() -> None:
+    with pytest.raises(UsageError, match="torch-index: /nowhere/wheels is neither a URL nor a folder"):
+        only_from("/nowhere/wheels")
+
+
 @pytest.fixture
 def venv(tmp_path: Path) -> Path:
     site = tmp_path / "lib" / "python3.11" / "site-packages"
@@ -67,6 +81,15 @@ def venv(tmp_path: Path) -> Path:
 
 def test_a_whole_package_is_left_alone(venv: Path) -> None:
     assert forget_unfinished(venv) == []
+
+
+def test_what_a_killed_pip_had_moved_aside_goes_away(venv: Path) -> None:
+    site = venv / "lib" / "python3.11" / "site-packages"
+    (site / "~lpha-0.9.dist-info").mkdir()
+    (site / "~lpha.py").write_text("")
+    assert not is_complete(venv, "alpha==1.0")
+    assert forget_unfinished(venv) == []
+    assert is_complete(venv, "alpha==1.0")
 
 
 @pytest.mark.parametrize(

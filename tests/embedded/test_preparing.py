@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -125,16 +126,29 @@ def test_other_pins_change_the_environment_in_place(tmp_path: Path, machine: Fak
     assert sum(" -m venv " in command for command in machine.ran) == 1
 
 
-def test_a_damaged_package_is_installed_again(tmp_path: Path, machine: FakeMachine) -> None:
-    machine.kill_at = 6  # all packages are there, the check was not reached
-    with pytest.raises(Killed):
-        prepare(tmp_path, machine)
-    machine.kill_at = None
+def test_a_package_damaged_later_is_installed_again(tmp_path: Path, machine: FakeMachine) -> None:
+    prepare(tmp_path, machine)
     alpha = next(tmp_path.glob("cpu/venv/lib/python3.11/site-packages/alpha.py"))
     alpha.write_text("")
     _, said = prepare(tmp_path, machine)
     assert alpha.read_text() == "x = 1\n"
     assert "repairing alpha-1.0" in [p.detail for p in said]
+
+
+def test_a_package_removed_later_is_installed_again(tmp_path: Path, machine: FakeMachine) -> None:
+    prepare(tmp_path, machine)
+    shutil.rmtree(next(tmp_path.glob("cpu/venv/lib/python3.11/site-packages/alpha-1.0.dist-info")))
+    prepare(tmp_path, machine)
+    assert packages(tmp_path) == ALL
+
+
+def test_an_environment_is_kept_when_a_better_interpreter_turns_up(tmp_path: Path, path: Path) -> None:
+    machine = FakeMachine(interpreters={str(path / "python3.13"): answer("3.13")}, reports={"3.11": CUDA})
+    prepare(tmp_path, machine)
+    machine.interpreters = {**machine.interpreters, str(path / "python3.11"): answer("3.11")}
+    prepare(tmp_path, machine, pins=PINS.replace("alpha==1.0", "alpha==1.1"))
+    assert sum(" -m venv " in command for command in machine.ran) == 1
+    assert "alpha-1.1" in packages(tmp_path)
 
 
 def test_an_interpreter_that_is_gone_makes_the_environment_anew(tmp_path: Path, machine: FakeMachine) -> None:
@@ -170,20 +184,23 @@ def test_each_python_version_is_refused_once_and_named(tmp_path: Path, path: Pat
     machine = FakeMachine(interpreters=interpreters, reports=dict.fromkeys(("3.11", "3.12", "3.13"), CUDA))
     with pytest.raises(UsageError) as refused:
         prepare(tmp_path, machine)
-    for version in ("3.11", "3.12", "3.13"):
-        assert refused.value.message.count(f"Python {version}: pip would take a CUDA build") == 1
+    assert refused.value.message.count("Python 3.11, 3.12, 3.13: pip would take a CUDA build") == 1
 
 
-@pytest.mark.parametrize("folder", [True, False])
-def test_torch_comes_from_the_index_of_the_setting_and_nothing_else_does(
-    tmp_path: Path, machine: FakeMachine, folder: bool
+def test_torch_comes_from_the_place_of_the_setting_alone_and_nothing_else_does(
+    tmp_path: Path, machine: FakeMachine
 ) -> None:
-    index = str(tmp_path) if folder else "https://wheels.example/cpu"
-    (tmp_path / "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl").write_text("")
-    prepare(tmp_path / "state", machine, settings=EmbeddedSettings(torch_index=index))
-    source = f"--no-index --find-links {index}" if folder else f"--index-url {index}"
-    assert [f"{source} torch==2.13.0" in command for command in machine.ran] == [0, 0, 0, 1, 1, 0, 0]
-    assert sum(index in command.replace(str(tmp_path / "state"), "") for command in machine.ran) >= 2
+    index = "https://wheels.example/cpu"
+    prepare(tmp_path, machine, settings=EmbeddedSettings(torch_index=index))
+    from_index = [env.get("PIP_INDEX_URL") == env.get("PIP_EXTRA_INDEX_URL") == index for env in machine.envs]
+    assert from_index == ["torch==2.13.0" in command for command in machine.ran]
+    assert sum(from_index) == 2
+
+
+def test_a_cuda_build_at_the_place_of_the_setting_is_refused_too(tmp_path: Path, machine: FakeMachine) -> None:
+    machine.reports["3.11"] = CUDA
+    with pytest.raises(UsageError, match="CUDA build"):
+        prepare(tmp_path, machine, settings=EmbeddedSettings(torch_index="https://wheels.example/cu130"))
 
 
 def test_no_venv_is_one_clear_line(tmp_path: Path, path: Path) -> None:
@@ -259,6 +276,15 @@ def test_what_pip_fails_with_is_said_in_one_line(
 def test_an_environment_that_does_not_import_is_not_called_ready(tmp_path: Path, machine: FakeMachine) -> None:
     machine.fails = {"import torch": "Traceback …\nImportError: libgomp.so.1: cannot open shared object file\n"}
     with pytest.raises(BoxError, match=r"does not work: ImportError: libgomp\.so\.1"):
+        prepare(tmp_path, machine)
+    assert find(tmp_path, pins=PINS) is None
+
+
+def test_nobody_finds_it_while_it_is_repaired(tmp_path: Path, machine: FakeMachine) -> None:
+    prepare(tmp_path, machine)
+    next(tmp_path.glob("cpu/venv/lib/python3.11/site-packages/alpha.py")).unlink()
+    machine.kill_at = len(machine.ran) + 2
+    with pytest.raises(Killed):
         prepare(tmp_path, machine)
     assert find(tmp_path, pins=PINS) is None
 

@@ -79,6 +79,13 @@ class Layout:
             return None
         return stamp["facts"] if isinstance(stamp, dict) and stamp.get("key") == key else None
 
+    def interpreter(self) -> Path | None:
+        """The interpreter that the environment was made with, where there is one."""
+        try:
+            return Path(json.loads(self.stamp("venv").read_text(encoding="utf-8"))["facts"]["interpreter"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+
     def write_stamp(self, step: str, *, key: str, facts: Mapping[str, Any]) -> None:
         target = self.stamp(step)
         target.parent.mkdir(parents=True, exist_ok=True)

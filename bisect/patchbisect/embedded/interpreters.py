@@ -62,16 +62,17 @@ def installed(search_path: str, home: Path) -> Iterator[Path]:
         yield from sorted(home.glob(f".local/share/uv/python/*-{version}.*/bin/python{version}"), reverse=True)
 
 
-def usable(wanted: str | None, *, run: Run) -> Iterator[Interpreter]:
+def usable(wanted: str | None, *, present: Path | None, run: Run) -> Iterator[Interpreter]:
     """Interpreters to make the environment with, best first; ``wanted`` is the setting ``embedded.python``.
 
-    Raises UsageError when there is none (before yielding any).
+    ``present`` is what an environment there was made with: it comes first, so that none is thrown away for a better
+    one that may not do. Raises UsageError when there is none (before yielding any).
     """
     if wanted:
         yield _only(wanted, run=run)
         return
     seen: dict[str, Interpreter] = {}
-    for path in installed(os.environ.get("PATH", ""), Path.home()):
+    for path in (*filter(None, [present]), *installed(os.environ.get("PATH", ""), Path.home())):
         if not path.is_file():
             continue
         found = probe(path, run=run)
@@ -87,7 +88,10 @@ def usable(wanted: str | None, *, run: Run) -> Iterator[Interpreter]:
 def _only(wanted: str, *, run: Run) -> Interpreter:
     found = probe(Path(wanted).expanduser(), run=run)
     if found is None:
-        raise UsageError(f"embedded.python: {wanted} is not a Python that runs", remedy="give a path to python3.11")
+        raise UsageError(
+            f"embedded.python: {wanted} is not a Python that runs",
+            remedy=f"give the path of a Python {' or '.join(TRIED)}",
+        )
     if not found.venv:
         raise _none([found])
     return found

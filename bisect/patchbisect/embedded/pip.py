@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from patchbisect.embedded.commands import Finished, Run, clean_environment
-from patchbisect.errors import BoxError, PatchbisectError
+from patchbisect.errors import BoxError, PatchbisectError, UsageError
+from patchbisect.model import EMPTY
 
 _GPU_PARTS = ("nvidia-", "cuda-", "triton", "pytorch-triton", "rocm", "intel-")
+_QUIET = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
 _UNREACHABLE = ("connection broken by", "Failed to establish a new connection", "Temporary failure in name resolution")
 
 
@@ -40,10 +43,13 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Pip:
-    """pip of one interpreter. ``keep_open`` are descriptors that it inherits."""
+    """pip of one interpreter. ``source`` is more environment that says where packages come from; ``keep_open`` are
+    descriptors that it inherits.
+    """
 
     python: Path
     run: Run
+    source: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     keep_open: tuple[int, ...] = ()
 
     def install(self, *arguments: str, progress: Callable[[Transfer], None]) -> None:
@@ -74,7 +80,7 @@ class Pip:
     def _call(self, command: Sequence[str], *, on_line: Callable[[str], None]) -> Finished:
         return self.run(
             [str(self.python), "-m", "pip", *command],
-            env={**clean_environment(), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"},
+            env={**clean_environment(), **_QUIET, **self.source},
             on_line=on_line,
             keep_open=self.keep_open,
         )
@@ -91,12 +97,32 @@ class _Reader:
         if found := re.match(r"Progress (\d+) of (\d+)", text):
             done, total = map(int, found.groups())
             self._progress(Transfer(self._file, done_bytes=done, total_bytes=total))
-        elif found := re.match(r"\s*(Downloading|Using cached|Processing) (\S+)", text):
-            self._file = found[2].rsplit("/", 1)[-1]
-            if self._file.endswith(".whl"):
-                self._progress(Transfer(self._file))
+        elif found := re.match(r"\s*(?:Downloading|Using cached|Processing) (?:.*/)?(\S+\.whl)(?: |$)", text):
+            self._file = found[1]
+            self._progress(Transfer(self._file))
         elif text.startswith("Installing collected packages"):
             self._progress(Transfer(f"unpacking {text.count(',') + 1} packages"))
+
+
+def only_from(torch_index: str) -> Mapping[str, str]:
+    """The ``source`` for the setting ``embedded.torch-index``: a folder of wheels, or an index (URL or folder), alone.
+
+    In variables, not arguments: they replace the places that pip's configuration names, arguments would add to them,
+    and a misspelt setting would go unnoticed. Raises UsageError for a folder that is not there.
+    """
+    if "://" in torch_index:
+        index = torch_index
+    else:
+        folder = Path(torch_index).expanduser().absolute()
+        if not folder.is_dir():
+            raise UsageError(
+                f"embedded.torch-index: {torch_index} is neither a URL nor a folder that exists",
+                remedy="give the URL of a package index, or a folder of wheels, that has a CPU build of torch",
+            )
+        index = folder.as_uri()  # a path may hold spaces, at which pip would cut the variable
+        if any(folder.glob("*.whl")):
+            return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": index}
+    return {"PIP_INDEX_URL": index, "PIP_EXTRA_INDEX_URL": index, "PIP_FIND_LINKS": os.devnull}
 
 
 def gpu_parts(report: Mapping[str, Any]) -> tuple[str, ...]:
@@ -142,8 +168,16 @@ def installed(venv: Path) -> set[str]:
     return {canonicalize_name(info.name.removesuffix(".dist-info").rpartition("-")[0]) for info in found}
 
 
+def is_complete(venv: Path, pins: str) -> bool:
+    """Whether what is installed is what the pins name, each package in full."""
+    infos = list(venv.glob("lib/python*/site-packages/*.dist-info"))
+    return installed(venv) == set(pinned(pins)) and all(is_whole(info) for info in infos)
+
+
 def forget_unfinished(venv: Path) -> list[str]:
     """Make pip install again what is not there in full; returns names with versions."""
+    for leftover in venv.glob("lib/python*/site-packages/~*"):  # pip moves aside what it is replacing
+        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
     broken = [info for info in sorted(venv.glob("lib/python*/site-packages/*.dist-info")) if not is_whole(info)]
     for info in broken:
         shutil.rmtree(info)
@@ -158,14 +192,15 @@ def pinned(pins: str) -> dict[str, str]:
 
 def _failure(done: Finished) -> PatchbisectError:
     errors = [line.removeprefix("ERROR: ") for line in done.output.splitlines() if line.startswith("ERROR: ")]
-    last = errors[-1] if errors else f"exit code {done.exit_code}: {done.output.strip()[-200:]}"
+    missing = next((line for line in errors if line.startswith("No matching distribution found")), None)
+    reason = missing or (errors[0] if errors else f"exit code {done.exit_code}: {done.output.strip()}")[:200]
     if any(sign in done.output for sign in _UNREACHABLE):
         return BoxError(
-            f"pip cannot reach its package index: {last}",
+            f"pip cannot reach its package index: {reason}",
             remedy="check the network and pip's configuration (pip config list), then run setup again: it goes on here",
         )
-    if "No matching distribution found" in last:
-        return NoWheels(last)
+    if missing:
+        return NoWheels(missing)
     if "No space left on device" in done.output:
         return BoxError("the disk is full", remedy="free about 2 GB below the state directory, then run setup again")
-    return BoxError(f"pip failed: {last}", remedy="run setup again: it goes on where it stopped")
+    return BoxError(f"pip failed: {reason}", remedy="run setup again: it goes on where it stopped")

@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchbisect.config import EmbeddedSettings
@@ -30,11 +30,24 @@ from patchbisect.embedded.environment import (
 )
 from patchbisect.embedded.interpreters import Interpreter, usable
 from patchbisect.embedded.models import MODELS, write_models
-from patchbisect.embedded.pip import NoWheels, Pip, Transfer, forget_unfinished, gpu_parts, installed, pinned
+from patchbisect.embedded.pip import (
+    NoWheels,
+    Pip,
+    Transfer,
+    forget_unfinished,
+    gpu_parts,
+    installed,
+    is_complete,
+    only_from,
+    pinned,
+)
 from patchbisect.errors import BoxError, UsageError
 
 NEEDED_GB = 2.0
 """Free disk for a fresh environment, in GiB: 1.4 GB installed (measured) and pip's unpacked downloads on the way."""
+
+_RAW = "--progress-bar=raw"
+"""Progress as lines to read: pip 24.1 and later, so not before the pinned pip is there."""
 
 _CHECK = """
 import json, sys
@@ -73,15 +86,17 @@ def setup(
     run: Run = run,
     pins: str | None = None,
 ) -> Embedded:
-    """Prepare the embedded box under ``state`` and return it; does nothing when it is complete.
+    """Prepare the embedded box under ``state`` and return it.
 
+    Does nothing when it is complete, and repairs it when files of its packages are missing or cut short: unlike
+    ``find``, it looks at each (0.3 s).
     Raises UsageError where no interpreter here can have it (no venv, no wheels, only a CUDA build of torch) and
     BoxError where the machine failed (network, disk). ``run`` and ``pins`` are for tests.
     """
     pins = CONSTRAINTS.read_text(encoding="utf-8") if pins is None else pins
-    if ready := find(state, pins=pins):
-        return ready
     place = layout(state)
+    if (ready := find(state, pins=pins)) and is_complete(place.venv, pins):
+        return ready
     began = time.monotonic()
 
     def say(step: str, what: Transfer) -> None:
@@ -89,8 +104,8 @@ def setup(
         progress(Progress(step, what.detail, what.done_bytes, what.total_bytes, seconds))
 
     with _alone(place, say) as lock:
-        if ready := find(state, pins=pins):  # the call that was waited for has done it
-            return ready
+        if (ready := find(state, pins=pins)) and is_complete(place.venv, pins):
+            return ready  # the call that was waited for has done it
         _Preparation(place=place, settings=settings, pins=pins, run=run, lock=lock, say=say).do()
     ready = find(state, pins=pins)
     assert ready is not None, "a finished setup is found"
@@ -129,13 +144,15 @@ class _Preparation:
     say: Callable[[str, Transfer], None]
 
     def do(self) -> None:
+        source = only_from(self.settings.torch_index) if self.settings.torch_index else {}
+        self.place.stamp("check").unlink(missing_ok=True)  # nobody may find the box while it is worked on
         refused: dict[str, NoWheels] = {}
-        for interpreter in usable(self.settings.python, run=self.run):
+        for interpreter in usable(self.settings.python, present=self.place.interpreter(), run=self.run):
             if interpreter.version in refused:
                 continue
             try:
                 self._environment(interpreter)
-                self._packages(interpreter)
+                self._packages(interpreter, source)
                 break
             except NoWheels as why:
                 shutil.rmtree(self.place.venv, ignore_errors=True)
@@ -167,42 +184,38 @@ class _Preparation:
                 remedy=f"on Debian and Ubuntu: apt install python{interpreter.version}-venv",
             )
         self._pip().install(f"pip=={pinned(self.pins)['pip']}", progress=lambda what: self.say("venv", what))
-        self.place.write_stamp("venv", key=key, facts={"python": interpreter.full})
+        self.place.write_stamp("venv", key=key, facts={"interpreter": str(interpreter.path)})
 
-    def _packages(self, interpreter: Interpreter) -> None:
+    def _packages(self, interpreter: Interpreter, torch_source: Mapping[str, str]) -> None:
         key = digest("packages", interpreter.real, interpreter.full, self.pins)
         again = forget_unfinished(self.place.venv)
-        complete = installed(self.place.venv) == set(pinned(self.pins))
-        if complete and not again and self.place.read_stamp("packages", key=key) is not None:
+        if is_complete(self.place.venv, self.pins) and self.place.read_stamp("packages", key=key) is not None:
             return
         if again:
             self.say("packages", Transfer(f"repairing {', '.join(again)}"))
-        self._torch(interpreter)
+        self._torch(interpreter, torch_source)
         wanted = self.place.root / "constraints.txt"
         wanted.write_text(self.pins, encoding="utf-8")
-        self._install("packages", "-r", str(wanted))
+        self._pip().install(_RAW, "-r", str(wanted), progress=lambda what: self.say("packages", what))
         if extra := installed(self.place.venv) - set(pinned(self.pins)):  # pinned by an earlier release of ours
             self._pip().uninstall(*sorted(extra))
         size = _size(self.place.venv)
         self.say("packages", Transfer("installed", done_bytes=size, total_bytes=size))
         self.place.write_stamp("packages", key=key, facts={"bytes": size})
 
-    def _torch(self, interpreter: Interpreter) -> None:
+    def _torch(self, interpreter: Interpreter, source: Mapping[str, str]) -> None:
         """torch first and from its own index, where one is set; never a CUDA build."""
         wanted = f"torch=={pinned(self.pins)['torch']}"
-        source = _source(self.settings.torch_index)
+        pip = replace(self._pip(), source=source)
         self.say("torch", Transfer(f"which build pip would take for Python {interpreter.version}"))
-        report = self._pip().would_take(*source, wanted)
+        report = pip.would_take(wanted)
         if parts := gpu_parts(report):
             raise NoWheels(
                 f"pip would take a CUDA build of {wanted} ({', '.join(parts[:3])}, several GB)",
                 remedy="set embedded.torch-index to an index, or a folder of wheels, that has a CPU build of "
                 f"torch {pinned(self.pins)['torch']} for Python {interpreter.version}",
             )
-        self._install("torch", *source, wanted)
-
-    def _install(self, step: str, *arguments: str) -> None:
-        self._pip().install("--progress-bar=raw", *arguments, progress=lambda what: self.say(step, what))
+        pip.install(_RAW, wanted, progress=lambda what: self.say("torch", what))
 
     def _models(self) -> None:
         self.say("models", Transfer(", ".join(MODELS)))
@@ -239,7 +252,10 @@ class _Preparation:
 
 
 def _unsuitable(refused: Mapping[str, NoWheels]) -> UsageError:
-    reasons = "; ".join(f"Python {version}: {why.message}" for version, why in refused.items())
+    by_reason: dict[str, list[str]] = {}
+    for version, why in refused.items():
+        by_reason.setdefault(why.message, []).append(version)
+    reasons = "; ".join(f"Python {', '.join(versions)}: {reason}" for reason, versions in by_reason.items())
     remedies = [why.remedy for why in refused.values() if why.remedy]
     return UsageError(
         f"no Python here can have the embedded box's packages: {reasons}",
@@ -249,16 +265,6 @@ def _unsuitable(refused: Mapping[str, NoWheels]) -> UsageError:
 
 def _last_line(output: str) -> str:
     return next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no output")
-
-
-def _source(torch_index: str | None) -> tuple[str, ...]:
-    """pip's arguments for the setting: nothing, a folder of wheels, or an index instead of pip's own."""
-    if not torch_index:
-        return ()
-    folder = Path(torch_index).expanduser()
-    if folder.is_dir() and any(folder.glob("*.whl")):
-        return ("--no-index", "--find-links", str(folder))
-    return ("--index-url", torch_index)
 
 
 def _size(folder: Path) -> int:
