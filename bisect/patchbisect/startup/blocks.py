@@ -14,8 +14,12 @@ CHAIN = re.compile(
     r"The above exception was the direct cause of the following exception:"
     r"|During handling of the above exception, another exception occurred:"
 )
-FRAME_LIMIT = 80
+SOURCE_LIMIT = 300
+"""Indented lines kept of one exception: the outermost half and the innermost half of a deep recursion."""
 MESSAGE_LIMIT = 60
+_DRAFT_WORKER = re.compile(
+    r"\b(?:self\.)?draft_(?:worker|model_runner)\b|DraftWorker|EAGLEWorker|/speculative/\w*worker"
+)
 
 _EXCEPTION_NAME = re.compile(
     r"(?:Error|Exception|Exit|Interrupt|Failed|Failure|Warning|Timeout|Errors|Unsupported|NotFound|OOM|Group"
@@ -42,13 +46,16 @@ class Frame:
 
 @dataclass(slots=True)
 class Exc:
-    """One exception of a chain; ``line`` is where its type and message stand."""
+    """One exception of a chain; ``line`` is where its type and message stand.
+
+    ``source`` holds the indented lines before it as they came; they are read when somebody asks.
+    """
 
     type: str
     message: list[str]
     line: int
     text: str
-    frames: list[Frame]
+    source: list[str]
     direct: bool = False
     """Raised ``from`` the one before it in the chain."""
 
@@ -57,8 +64,19 @@ class Exc:
         return "\n".join(self.message)
 
     @property
+    def frames(self) -> list[Frame]:
+        """Outermost first."""
+        found = (FRAME.match(text) for text in self.source)
+        return [Frame(match["path"], int(match["line"]), match["function"] or "") for match in found if match]
+
+    @property
     def innermost_own(self) -> Frame | None:
         return next((frame for frame in reversed(self.frames) if frame.own), None)
+
+    @property
+    def drafty(self) -> bool:
+        """A frame or a source line speaks of the draft worker."""
+        return any(_DRAFT_WORKER.search(text) for text in self.source)
 
 
 class Mode(Enum):
@@ -85,9 +103,7 @@ class Block:
     order: int = 0
     mode: Mode = Mode.FRAMES
     chain: list[Exc] = field(default_factory=list)
-    frames: list[Frame] = field(default_factory=list)
-    drafty: bool = False
-    """A source line or a frame speaks of the draft worker."""
+    source: list[str] = field(default_factory=list)
     announced: str = ""
     _direct: bool = False
 
@@ -114,25 +130,20 @@ class Block:
         self._direct = text.startswith("The above")
         self.mode = Mode.FRAMES
 
+    def take_indented(self, text: str) -> None:
+        """Add a frame or a source line; ``mode`` must be ``FRAMES``."""
+        self.source.append(text)
+        if len(self.source) > SOURCE_LIMIT:
+            del self.source[SOURCE_LIMIT // 2]
+
     def _in_frames(self, line: int, text: str) -> None:
-        found = FRAME.match(text)
-        if found is not None:
-            frame = Frame(found["path"], int(found["line"]), found["function"] or "")
-            if len(self.frames) >= FRAME_LIMIT:
-                del self.frames[FRAME_LIMIT // 2]
-            self.frames.append(frame)
-            if "/speculative/" in frame.path and "worker" in frame.path:
-                self.drafty = True
-        elif text[:1] in " \t":
-            if "draft_worker" in text or "draft_model" in text or "DraftWorker" in text or "EAGLEWorker" in text:
-                self.drafty = True
+        if text[:1] in " \t":
+            self.take_indented(text)
         elif is_exception(text):
-            found_exception = EXCEPTION.match(text)
-            assert found_exception is not None
-            self.chain.append(
-                Exc(found_exception["type"], [found_exception["message"] or ""], line, text, self.frames, self._direct)
-            )
-            self.frames = []
+            found = EXCEPTION.match(text)
+            assert found is not None
+            self.chain.append(Exc(found["type"], [found["message"] or ""], line, text, self.source, self._direct))
+            self.source = []
             self.mode = Mode.MESSAGE
 
     def _in_message(self, text: str) -> None:
@@ -142,6 +153,10 @@ class Block:
             self._link(text)
         elif len(self.chain[-1].message) < MESSAGE_LIMIT:
             self.chain[-1].message.append(text)
+
+    @property
+    def drafty(self) -> bool:
+        return any(link.drafty for link in self.chain)
 
     @property
     def complete(self) -> bool:

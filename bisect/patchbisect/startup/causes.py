@@ -175,40 +175,43 @@ GENERIC = frozenset({
 
 NAMES_A_PATCH = frozenset({"syntax-error", "unbound-name", "name-error", "import-error"})
 
-LINES: tuple[Cause, ...] = (
-    _crash("parent-told", r"Received sigquit from a child proces|SIGQUIT received\.", grade=Grade.CONSEQUENCE),
-    _crash("child-died", r"Rank \d+ scheduler is dead|[Cc]hild process unexpectedly failed|Subprocess .* crashed with exit code"
-           r"|scheduler died during initialization", grade=Grade.CONSEQUENCE),
-    _crash("child-died", r"^Exit code: -?\d+", grade=Grade.CONSEQUENCE),
-    _crash("killed", r"^(?:\S+: line \d+:\s+\d+ )?Killed\b", grade=Grade.CONSEQUENCE),
+LINES: tuple[tuple[tuple[str, ...], Cause], ...] = (
+    (("igquit", "SIGQUIT"), _crash("parent-told", r"Received sigquit from a child proces|SIGQUIT received\.", grade=Grade.CONSEQUENCE)),
+    (("scheduler", "hild process", "ubprocess"), _crash("child-died", r"Rank \d+ scheduler is dead|[Cc]hild process unexpectedly failed"
+        r"|Subprocess .* crashed with exit code|scheduler died during initialization", grade=Grade.CONSEQUENCE)),
+    (("Exit code",), _crash("child-died", r"^Exit code: -?\d+", grade=Grade.CONSEQUENCE)),
+    (("Killed",), _oom("host-ram", r"(?:Memory cgroup out of memory|Out of memory): Killed process \d+ \((?:sglang|python|pt_main|ray::)"
+        r"|\bOOMKilled\b", grade=Grade.CLUE)),
+    (("oom-kill",), _oom("host-ram", r"oom-kill:.*task=(?:sglang|python|pt_main|ray::)", grade=Grade.CLUE)),
+    (("Killed",), _crash("killed", r"^(?:\S+: line \d+:\s+\d+ )?Killed\b", grade=Grade.CONSEQUENCE)),
     # uvicorn: "[date] ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 30000)"
-    _crash("port-in-use", r"\[Errno (?:98|48|99)\].*(?:bind|address)|error while attempting to bind|Address already in use",
-           stage=Stage.WARMUP),
-    _crash("permission", r"\[Errno 13\].*bind", stage=Stage.WARMUP),
-    _crash("bad-flag", r"^[\w./ -]{1,60}: error: (?:unrecognized arguments|argument |ambiguous option|the following arguments are required"
-           r"|invalid choice|expected |one of the arguments|.*)", stage=Stage.IMPORT),
-    _hang("scheduler-watchdog", r"(?:^|\b)(?:\w+ )?[Ww]atchdog timeout \(self\.watchdog_timeout=[\d.]+(?:, self\.soft=False)?\)"),
-    _hang("collective-timeout", r"Watchdog caught collective operation timeout"),
-    _hang("load-barrier-timeout", r"[Tt]imed out waiting for ranks", grade=Grade.NOTE),
-    _crash("no-inconsistency", r"To avoid data inconsistency, we are taking the entire process down", grade=Grade.CONSEQUENCE),
-    # the kernel's words, from journald or dmesg
-    _oom("host-ram", r"(?:Memory cgroup out of memory|Out of memory): Killed process \d+ \((?:sglang|python|pt_main|ray::)"
-         r"|oom-kill:.*task=(?:sglang|python)|\bOOMKilled\b", grade=Grade.CLUE),
+    (("Errno", "ddress already"), _crash("port-in-use", r"\[Errno (?:98|48|99)\].*(?:bind|address)|[Aa]ddress already in use", stage=Stage.WARMUP)),
+    (("Errno 13",), _crash("permission", r"\[Errno 13\].*bind", stage=Stage.WARMUP)),
+    (("error: ",), _crash("bad-flag", r"^(?:[\w./-]{1,200}\.py|[\w./-]*sglang(?: serve)?|launch_server|python\S*(?: -m \S+)?): error: \S", stage=Stage.IMPORT)),
+    (("atchdog",), _hang("scheduler-watchdog", r"[Ww]atchdog timeout \(self\.watchdog_timeout=[\d.]+(?:, self\.soft=False)?\)")),
+    (("atchdog",), _hang("collective-timeout", r"Watchdog caught collective operation timeout")),
+    (("imed out",), _hang("load-barrier-timeout", r"[Tt]imed out waiting for ranks", grade=Grade.NOTE)),
+    (("inconsistency",), _crash("abort", r"To avoid data inconsistency, we are taking the entire process down", grade=Grade.CONSEQUENCE)),
     # C++ that prints and leaves
-    _crash("unsupported-arch", r"no kernel image is available for execution", grade=Grade.CLUE),
-    _oom(DEVICE_OOM, r"(?:CUDA error|Cuda failure|CUDA Error|Failed: Cuda error).{0,200}out of memory", grade=Grade.CLUE),
-    _crash("cuda-error", r"^(?:CUDA error|Failed: Cuda error|Failed: CUDA error)|an illegal memory access was encountered", grade=Grade.CLUE),
-    _oom("host-ram", r"std::bad_alloc", grade=Grade.CLUE),
-    _crash("segfault", r"^Fatal Python error: Segmentation fault|^Segmentation fault|\*\*\* SIGSEGV|Caught signal 11 ", grade=Grade.CLUE),
-    _crash("bus-error", r"^Fatal Python error: Bus error|^Bus error|Caught signal 7 ", grade=Grade.CLUE),
-    _crash("abort", r"^Fatal Python error: Aborted|^Aborted\b|terminate called", grade=Grade.CONSEQUENCE),
-    _crash("illegal-instruction", r"^Fatal Python error: Illegal instruction|^Illegal instruction", grade=Grade.CLUE),
-    _crash("nccl-error", r"NCCL WARN", grade=Grade.NOTE),
-    _crash("startup-failed", r"Application startup failed\. Exiting", grade=Grade.CLUE),
+    (("kernel image",), _crash("unsupported-arch", r"no kernel image is available for execution", grade=Grade.CLUE)),
+    (("out of memory",), _oom(DEVICE_OOM, r"(?:CUDA error|Cuda failure|CUDA Error|Failed: Cuda error).{0,200}out of memory", grade=Grade.CLUE)),
+    (("CUDA error", "Failed: C", "illegal memory"), _crash("cuda-error", r"^(?:CUDA error|Failed: Cuda error|Failed: CUDA error)"
+        r"|an illegal memory access was encountered", grade=Grade.CLUE)),
+    (("bad_alloc",), _oom("host-ram", r"std::bad_alloc", grade=Grade.CLUE)),
+    (("egmentation fault", "SIGSEGV", "signal 11"), _crash("segfault", r"^Fatal Python error: Segmentation fault|^Segmentation fault"
+        r"|SIGSEGV|Caught signal 11 ", grade=Grade.CLUE)),
+    (("us error", "signal 7"), _crash("bus-error", r"^Fatal Python error: Bus error|^Bus error|Caught signal 7 ", grade=Grade.CLUE)),
+    (("bort", "terminate called"), _crash("abort", r"^Fatal Python error: Aborted|^Aborted\b|terminate called", grade=Grade.CONSEQUENCE)),
+    (("llegal instruction",), _crash("illegal-instruction", r"^Fatal Python error: Illegal instruction|^Illegal instruction", grade=Grade.CLUE)),
+    (("NCCL WARN",), _crash("nccl-error", r"NCCL WARN", grade=Grade.NOTE)),
+    (("startup failed",), _crash("startup-failed", r"Application startup failed\. Exiting", grade=Grade.CLUE)),
     # a rank that gave up a communication buffer and went on: the others will wait for it
-    _oom("comm-buffer", r"Failed to initialize FlashInfer workspace.*out of memory|[Ss]ymm\w*.*out of memory"
-         r"|[Ww]orkspace.*(?:allocat|init).*out of memory|[Aa]ll-?reduce.*(?:disabl|fail).*out of memory", grade=Grade.NOTE),
+    (("out of memory",), _oom("comm-buffer", r"Failed to initialize FlashInfer workspace|[Ss]ymm\w*|[Ww]orkspace.*(?:allocat|init)"
+        r"|[Aa]ll-?reduce.*(?:disabl|fail)|[Dd]isabl\w+ .*all-?reduce", grade=Grade.NOTE)),
 )  # fmt: skip
+"""(words of which one must be there, row); the words spare most lines the pattern."""
+
+LINE_WORDS: tuple[str, ...] = tuple(dict.fromkeys(word for words, _ in LINES for word in words))
 
 _GENERIC_EXCEPTION = _crash("exception", r"")
 
@@ -225,7 +228,13 @@ def of_exception(kind: str, message: str) -> Cause:
 
 def of_line(text: str) -> Cause | None:
     """The row for a line outside of tracebacks, or None where it means nothing."""
-    return next((row for row in LINES if row.pattern.search(text)), None)
+    for words, row in LINES:
+        for word in words:
+            if word in text:
+                if row.pattern.search(text):
+                    return row
+                break
+    return None
 
 
 _COMM_BUFFER = re.compile(

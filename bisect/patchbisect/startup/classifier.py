@@ -12,9 +12,9 @@ from patchbisect.startup.causes import Grade
 from patchbisect.startup.decide import Question, decide
 from patchbisect.startup.events import Event, What
 from patchbisect.startup.hang import Budgets
-from patchbisect.startup.life import STEMS, Life
-from patchbisect.startup.ranks import Kind
+from patchbisect.startup.life import Life, has_words
 from patchbisect.startup.text import Splitter, peel, strip_colours
+from patchbisect.startup.vocabulary import Kind
 
 BRACKET = re.compile(
     r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?)(?: ((?:DP|TP|PP|EP|ATTN_CP|MOE_DP)\d+(?: (?:DP|TP|PP|EP|ATTN_CP|MOE_DP)\d+)*))?\] ?"
@@ -22,6 +22,8 @@ BRACKET = re.compile(
 TORCH = re.compile(r"\[rank(\d+)\]:(?:\[[EWIF](\d+) (\d\d:\d\d:\d\d)[.\d]*[^\]]*\])? ?")
 
 EARLIER_LIVES_LIMIT = 50
+PREFIX_LIMIT = 2000
+"""Bracketed prefixes remembered: ranks times the seconds that are still being logged."""
 LEARN_AFTER = 3
 """A prefix of no known form is taken for one when it has stood before this many bracketed lines."""
 
@@ -54,6 +56,7 @@ class Classifier:
         self._life = Life(1, 1)
         self._earlier: list[str] = []
         self._lives = 1
+        self._prefixes: dict[str, tuple[str, str, int]] = {}
         self._outer = ""
         self._unknown_outer: dict[str, int] = {}
         self._closed = False
@@ -97,6 +100,7 @@ class Classifier:
     # --- lines ------------------------------------------------------------------------------------
 
     def _read(self, segments: Iterable[tuple[int, str]], events: list[Event]) -> None:
+        prefixes = self._prefixes
         for line, text in segments:
             if not text:
                 self._life.blank(line)
@@ -107,15 +111,30 @@ class Classifier:
                     continue
             life = self._life
             life.last_line = line
-            found = BRACKET.match(text)
-            if found is None:
-                at = text.find("[20")
-                found = BRACKET.search(text, at) if at > 0 else None
-                if found is None:
-                    self._loose(line, text, events)
-                    continue
-                self._before_bracket(line, text[: found.start()], events)
-            self._bracketed(line, text, found, events)
+            if text[0] == " " and "[20" not in text:
+                life.indented(line, text)
+                continue
+            known = prefixes.get(text[: text.find("]") + 2])
+            if known is not None and text.find("[20", known[2]) < 0:
+                time, rank, start = known
+                self._record(line, text[start:], time, rank, events)
+            else:
+                self._unusual(line, text, events)
+
+    def _unusual(self, line: int, text: str, events: list[Event]) -> None:
+        """A line that does not begin with a bracket seen before: learn it, or take it apart."""
+        at = text.find("[20")
+        found = BRACKET.search(text, at) if at >= 0 else None
+        if found is None:
+            self._loose(line, text, events)
+            return
+        if found.start() > 0:
+            self._before_bracket(line, text[: found.start()], events)
+        else:
+            if len(self._prefixes) > PREFIX_LIMIT:
+                self._prefixes.clear()
+            self._prefixes[found[0]] = (found[1], found[2] or "", found.end())
+        self._bracketed(line, text, found, events)
 
     def _before_bracket(self, line: int, head: str, events: list[Event]) -> None:
         """What stands before the first bracket: a wrapper's prefix, or a bar without its newline."""
@@ -134,13 +153,11 @@ class Classifier:
         self._loose(line, head, events)
 
     def _bracketed(self, line: int, text: str, found: re.Match[str], events: list[Event]) -> None:
+        """One or more messages of SGLang in one line."""
         while True:
-            start = found.end()
-            following = None
-            glued = text.find("[20", start)
-            if glued > 0:
-                following = BRACKET.search(text, glued)
-            message = text[start : following.start()] if following else text[start:]
+            glued = text.find("[20", found.end())
+            following = BRACKET.search(text, glued) if glued > 0 else None
+            message = text[found.end() : following.start()] if following else text[found.end() :]
             self._record(line, message, found[1], found[2] or "", events)
             if following is None:
                 return
@@ -151,50 +168,41 @@ class Classifier:
         if life.blocks:
             life.close_messages()
         life.last_time = time
-        for row in vocabulary.HEADS.get(message[: vocabulary.HEAD_LENGTH], ()):
-            found = row.pattern.match(message)
-            if found is not None:
-                self._milestone(row, found, line=line, text=message, time=time, rank=rank, events=events)
-                return
-        if message.startswith("server_args="):
-            self._server_args(line, message, events)
+        head = message[: vocabulary.HEAD_LENGTH]
+        if head in vocabulary.NOISE_HEADS:
             return
-        if any(stem in message for stem in STEMS):
-            event = self._life.message(line=line, text=message, time=time, rank=rank)
+        rows = vocabulary.HEADS.get(head)
+        if rows is not None:
+            for row in rows:
+                if row.gate.match(message) is not None:
+                    if row.kind is Kind.DIST_BEGIN and self._starts_anew(rank):
+                        self._begin_life(line, events)
+                        life = self._life
+                    mark = life.milestone(row, line=line, message=message, time=time, rank=rank)
+                    what = What.POOL if row.kind is Kind.POOL else What.STAGE
+                    events.append(Event(what, line, time, rank, mark.role, row.stage, message, row))
+                    return
+        if head == "INFO:    " and "Uvicorn" not in message and "hutdown" not in message:
+            return
+        if head == "server_ar" and message.startswith("server_args="):
+            self._server_args(line, message, events)
+        elif has_words(message):
+            event = life.message(line=line, text=message, time=time, rank=rank)
             if event is not None:
                 events.append(event)
 
-    def _milestone(
-        self,
-        row: vocabulary.Milestone,
-        found: re.Match[str],
-        *,
-        line: int,
-        text: str,
-        time: str,
-        rank: str,
-        events: list[Event],
-    ) -> None:
-        if row.kind is Kind.DIST_BEGIN and self._starts_anew(rank):
-            self._begin_life(line, events)
-        mark = self._life.milestone(row, found, line=line, time=time, rank=rank)
-        what = What.POOL if mark.kind is Kind.POOL else What.STAGE
-        events.append(Event(what, line, time, rank, mark.role, mark.stage, text, mark.detail))
-
     def _loose(self, line: int, text: str, events: list[Event]) -> None:
+        """A line without SGLang's bracket: part of a traceback, a bar, another logger, or a custom format."""
         rank = time = ""
         if self._outer and text.startswith(self._outer):
             text = text[len(self._outer) :]
         elif text[0] not in " \t":
             text = peel(text)
-        torch = TORCH.match(text)
-        if torch is not None:
-            rank = self._rank_of(int(torch[1]))
-            if torch[2]:
-                time = (
-                    f"{self._life.last_time[:4] or '2000'}-{torch[2].zfill(4)[:2]}-{torch[2].zfill(4)[2:]} {torch[3]}"
-                )
-            text = text[torch.end() :]
+        if text.startswith("[rank"):
+            torch = TORCH.match(text)
+            if torch is not None:
+                rank, time = self._rank_of(int(torch[1])), self._torch_time(torch)
+                text = text[torch.end() :]
         if not text:
             self._life.blank(line)
             return
@@ -204,18 +212,19 @@ class Classifier:
         if event is not None:
             events.append(event)
 
+    def _torch_time(self, found: re.Match[str]) -> str:
+        """The time of ``[E425 04:12:43.118]`` as SGLang would write it, with the year of the line before."""
+        if not found[2]:
+            return ""
+        date = found[2].zfill(4)
+        return f"{self._life.last_time[:4] or '2000'}-{date[:2]}-{date[2:]} {found[3]}"
+
     def _custom_format(self, line: int, text: str, events: list[Event]) -> bool:
         """A milestone behind a prefix that ``SGLANG_LOGGING_CONFIG_PATH`` made, or without any."""
-        if not any(stem in text for stem in ("emory", "eight", "KV Cache", "raph", "max_total", "istributed", "server",
-                                              "Init parallel", "Mamba", "DSV4", "hit an exc", "sigquit", "Uvicorn")):  # fmt: skip
-            return False
-        found = vocabulary.EMBEDDED.search(text)
+        found = vocabulary.embedded(text)
         if found is None or any(block.mode is Mode.FRAMES and block.wants(text) for block in self._life.blocks):
             return False
-        prefix = text[: found.start("message")]
-        time = vocabulary.ANY_TIME.search(prefix)
-        rank = " ".join(vocabulary.RANK_WORDS.findall(prefix))
-        self._record(line, found["message"], time[0] if time else "", rank, events)
+        self._record(line, found.message, found.time or self._life.last_time, found.rank, events)
         return True
 
     def _rank_of(self, number: int) -> str:
@@ -227,16 +236,14 @@ class Classifier:
 
     def _server_args(self, line: int, text: str, events: list[Event]) -> None:
         life = self._life
-        if life.args_line and not self._is_other_node(text):
-            self._begin_life(line, events)
-        elif life.has_fatal or life.signs[Grade.CLUE]:
+        if (life.args_line and not self._is_other_node(text)) or life.has_fatal or life.signs[Grade.CLUE]:
             self._begin_life(line, events)
         elif life.args_line:
             life.other_args.append(text)
             return
         self._life.args_line = text
         if not events or events[-1].what is not What.LIFE:
-            events.append(Event(What.LIFE, line, self._life.last_time, "", None, None, "", {}))
+            events.append(Event(What.LIFE, line, self._life.last_time, "", None, None, ""))
 
     def _is_other_node(self, text: str) -> bool:
         mine = re.search(r"node_rank'?[=:] ?(\d+)", self._life.args_line)
@@ -253,8 +260,8 @@ class Classifier:
         )
 
     def _begin_life(self, line: int, events: list[Event]) -> None:
-        verdict = decide(self._life, self._question, Signals(alive=False), closed=True, earlier=())
         if len(self._earlier) < EARLIER_LIVES_LIMIT:
+            verdict = decide(self._life, self._question, Signals(alive=False), closed=True, earlier=())
             self._earlier.append(f"life {self._lives} (line {self._life.first_line}): {verdict.why}")
         before = self._life
         time = before.last_time
@@ -263,7 +270,7 @@ class Classifier:
         self._life.last_time = time
         if before.told_line and before.fraction_line > before.told_line:
             self._life.fraction = before.fraction  # said before the first line that tells a new life
-        events.append(Event(What.LIFE, line, time, "", None, None, "", {"number": str(self._lives)}))
+        events.append(Event(What.LIFE, line, time, "", None, None, "", more={"number": str(self._lives)}))
 
 
 def classify(

@@ -24,7 +24,8 @@ from patchbisect.startup.facts import facts_of
 from patchbisect.startup.failure import Failure, Reading, read_signs, settle
 from patchbisect.startup.hang import Budgets, missing_ranks, rank_number, silent_hang
 from patchbisect.startup.life import Life
-from patchbisect.startup.ranks import ORDER, STAGES, Kind, Progress, settle_roles
+from patchbisect.startup.ranks import ORDER, STAGES, Progress, settle_roles
+from patchbisect.startup.vocabulary import Kind
 from patchbisect.startup.server_args import ServerArgs
 
 TEXT_LIMIT = 2000
@@ -194,8 +195,10 @@ def _of_failure(failure: Failure, case: _Case) -> Verdict:
         deciding=DecidingLine(failure.line, _clip(exception.text if exception else sign.text), sign.rank),
         patch=patch,
         why=why,
-        final=failure.settled
-        and (sign.block is None or sign.block.who not in ("", "logger") or bool(case.life.told_line))
+        final=(
+            failure.settled
+            and (sign.block is None or sign.block.who not in ("", "logger") or bool(case.life.told_line))
+        )
         or quiet
         or case.closed
         or case.dead,

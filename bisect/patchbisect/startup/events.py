@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from patchbisect.model import Role, Stage
+from patchbisect.model import EMPTY, Role, Stage
+from patchbisect.startup.vocabulary import Milestone
 
 
 class What(StrEnum):
@@ -24,10 +25,7 @@ class What(StrEnum):
 
 
 class Event(NamedTuple):
-    """One thing that a line said. A tuple, because most lines of a fast log make one.
-
-    ``values`` holds the numbers of the line as text, by name: ``avail``, ``used`` (GiB), ``tokens`` …
-    """
+    """One thing that a line said. A tuple, because most lines of a fast log make one."""
 
     what: What
     line: int
@@ -36,4 +34,10 @@ class Event(NamedTuple):
     role: Role | None
     stage: Stage | None
     text: str
-    values: Mapping[str, str]
+    row: Milestone | None = None
+    more: Mapping[str, str] = EMPTY
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The numbers of the line as text, by name: ``avail``, ``used`` (GiB), ``tokens``, a probe's own …"""
+        return {**(self.row.read(self.text) if self.row is not None else {}), **self.more}

@@ -7,9 +7,9 @@ from typing import Any
 
 from patchbisect.model import Role
 from patchbisect.startup.life import Life
-from patchbisect.startup.ranks import Kind, Mark, Progress
+from patchbisect.startup.ranks import Mark, Progress
 from patchbisect.startup.server_args import ServerArgs
-from patchbisect.startup.vocabulary import MAMBA_GB
+from patchbisect.startup.vocabulary import MAMBA_GB, Kind
 
 _CELL_FROM_GB = 1.0
 """A pool below this many GiB is printed too coarsely to work out bytes per token."""

@@ -189,7 +189,7 @@ def _position(reading: Reading, life: Life, progress: Progress) -> Position:
     if life.http_line and reading.sign.line > life.http_line:
         return Position(Role.TARGET, Stage.WARMUP, ended=False)
     rank = reading.sign.rank
-    return progress.position(rank if rank in progress.tracks and progress.tracks[rank] else None)
+    return progress.position(rank if progress.tracks.get(rank) else None)
 
 
 def _stage_and_role(reading: Reading, life: Life, position: Position, *, may_draft: bool) -> tuple[Stage, Role]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from patchbisect.model import Role, Signals, Stage
 from patchbisect.startup.life import Life
-from patchbisect.startup.ranks import ORDER, Kind, Mark, Progress
+from patchbisect.startup.ranks import ORDER, Mark, Progress
 from patchbisect.startup.server_args import ServerArgs
+from patchbisect.startup.vocabulary import Kind
 
 SILENCE: Mapping[Stage, float] = {
     Stage.IMPORT: 300.0,

@@ -10,8 +10,8 @@ from patchbisect.startup import causes
 from patchbisect.startup.blocks import HOLDER, TRACEBACK, Block, Mode
 from patchbisect.startup.causes import Cause, Grade
 from patchbisect.startup.events import Event, What
-from patchbisect.startup.ranks import Kind, Mark, RankTrack
-from patchbisect.startup.vocabulary import FIRED_UP, HTTP_UP, Milestone
+from patchbisect.startup.ranks import Mark, RankTrack
+from patchbisect.startup.vocabulary import FIRED_UP, HTTP_UP, Kind, Milestone
 
 SIGN_LIMIT = 200
 """Signs kept per grade in one life: eight ranks that all fail make about two dozen."""
@@ -75,9 +75,30 @@ _HANDLED = re.compile(
     r"--- Logging error ---|Exception ignored in|Exception in ASGI application|never retrieved|exception calling callback"
 )
 
-# Parts of words that any telling line has one of; all else is skipped unread.
-STEMS = ("rror", "emory", "ime", "xception", "ail", "PROBE ", "ignal", "KV Cache", "graph", "ill", "bort", "fault", "NCCL",
-         "xit", "watchdog", "mem-fraction", "emm", "SIG", "oom", "ermination", "erminate", "Uvicorn", "Granian", "kernel image", "instruction", "fired up")  # fmt: skip
+# A line that has none of these words is skipped unread; only milestones tell without them.
+WORDS: tuple[str, ...] = (
+    *("Uvicorn running", FIRED_UP[:20], "igquit", "hit an exception"),
+    *causes.LINE_WORDS,
+    *("Traceback", "PROBE ", "Granian", "SIGTERM", "raceful", "hutting down", "shutdown complete", "SIGINT"),
+    *(
+        "DeepGEMM",
+        "ompil",
+        "SymmDeviceMemory",
+        "rendezvous",
+        "Retrying in",
+        "mem-fraction-static",
+        "mem_fraction_static",
+    ),
+    *("xit code", "exitcode", "Logging error", "Exception ignored", "in ASGI", "never retrieved"),
+)
+
+
+def has_words(text: str) -> bool:
+    """Whether ``text`` is worth reading. A plain loop: it runs for every unknown line."""
+    for word in WORDS:  # noqa: SIM110
+        if word in text:
+            return True
+    return False
 
 
 class Life:
@@ -111,22 +132,11 @@ class Life:
 
     # --- milestones -------------------------------------------------------------------------------
 
-    def milestone(self, row: Milestone, found: re.Match[str], *, line: int, time: str, rank: str) -> Mark:
+    def milestone(self, row: Milestone, *, line: int, message: str, time: str, rank: str) -> Mark:
         track = self.tracks.get(rank)
         if track is None:
             track = self.tracks[rank] = RankTrack(rank)
-        detail = {name: value for name, value in found.groupdict().items() if value is not None}
-        avail, used = detail.pop("avail", None), detail.pop("used", None)
-        if "modern" in detail and (detail["modern"] == "cuda" or not detail["what"]):
-            del detail["modern"]
-        return track.add(
-            kind=row.kind,
-            line=line,
-            time=time,
-            avail=float(avail) if avail else None,
-            used=float(used) if used else None,
-            detail=detail,
-        )
+        return track.add(row, line, time, message)
 
     def has_begun(self, rank: str) -> bool:
         track = self.tracks.get(rank)
@@ -143,14 +153,14 @@ class Life:
             return None
         self.http_line = line
         self._note_ready(line)
-        return Event(What.HTTP, line, self.last_time, "", None, Stage.WARMUP, "", {})
+        return Event(What.HTTP, line, self.last_time, "", None, Stage.WARMUP, "")
 
     def fired_up(self, line: int, text: str) -> Event | None:
         if self.fired_line:
             return None
         self.fired_line, self.fired_text = line, text
         self._note_ready(line)
-        return Event(What.READY, line, self.last_time, "", None, Stage.SERVING, text, {})
+        return Event(What.READY, line, self.last_time, "", None, Stage.SERVING, text)
 
     def _note_ready(self, line: int) -> None:
         if self.http_line and self.fired_line and not self.ready_line:
@@ -164,7 +174,7 @@ class Life:
             known.values, known.count = values, known.count + 1
         elif len(self.probes) < PROBE_LIMIT:
             self.probes[key] = Probe(values)
-        return Event(What.PROBE, line, time, rank, None, None, found["name"], values)
+        return Event(What.PROBE, line, time, rank, None, None, found["name"], more=values)
 
     def hit_an_exception(self, found: re.Match[str], *, line: int, text: str, time: str, rank: str) -> None:
         block = Block(who=found["who"], rank=rank, line=line, time=time, announced=text, order=line)
@@ -175,13 +185,13 @@ class Life:
 
     def message(self, *, line: int, text: str, time: str, rank: str) -> Event | None:
         """A prefixed line that is no milestone."""
-        probe = _PROBE.search(text)
+        probe = _PROBE.search(text) if "PROBE " in text else None
         if probe is not None:
             return self.probe(probe, line=line, time=time, rank=rank)
-        found = HOLDER.match(text)
+        found = HOLDER.match(text) if "hit an exc" in text else None
         if found is not None:
             self.hit_an_exception(found, line=line, text=text, time=time, rank=rank)
-            return Event(What.ERROR, line, time, rank, None, None, text, {})
+            return Event(What.ERROR, line, time, rank, None, None, text)
         if text.endswith(TRACEBACK):
             self._traceback_in_message(line=line, text=text, time=time, rank=rank)
             return None
@@ -207,7 +217,7 @@ class Life:
         if row.grade in (Grade.FATAL, Grade.CLUE) and _QUIET_LEVEL.search(text) and "[Errno" not in text:
             return None
         self.sign(Sign(row, line, text, rank, time, line))
-        return Event(What.ERROR, line, time, rank, None, row.stage, text, {}) if row.grade <= Grade.CLUE else None
+        return Event(What.ERROR, line, time, rank, None, row.stage, text) if row.grade <= Grade.CLUE else None
 
     def _notice(self, *, line: int, text: str, rank: str) -> None:
         """Facts that other lines than milestones tell."""
@@ -242,6 +252,16 @@ class Life:
         if sign.grade is Grade.CONSEQUENCE and not self.told_line:
             self.told_line = sign.line
 
+    def indented(self, line: int, text: str) -> None:
+        """A line that begins with a space: of a traceback, or nothing."""
+        if not self.blocks:
+            return
+        newest = self.blocks[-1]
+        if newest.mode is Mode.FRAMES:
+            newest.take_indented(text)
+        else:
+            self._into_block(line, text)
+
     # --- lines without a prefix --------------------------------------------------------------------
 
     def loose(self, *, line: int, text: str, time: str, rank: str) -> Event | None:
@@ -256,7 +276,7 @@ class Life:
         if "%|" in text or "it/s]" in text:
             self.bar(line, text)
             return None
-        if not any(stem in text for stem in STEMS):
+        if not has_words(text):
             return None
         if _HANDLED.search(text):
             self._handled_line = line

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import dataclass
 
 from patchbisect.model import Milestone, Role, Stage
+from patchbisect.startup.vocabulary import MEANING, Kind
+from patchbisect.startup.vocabulary import Milestone as Row
 
 STAGES: tuple[Stage, ...] = tuple(Stage)
 ORDER: Mapping[Stage, int] = {stage: number for number, stage in enumerate(STAGES)}
@@ -21,63 +22,60 @@ MARK_LIMIT = 400
 """Marks kept of one rank in one life. A start makes a few dozen; a loop must not eat memory."""
 
 
-class Kind(StrEnum):
-    """What a milestone line says."""
-
-    DIST_BEGIN = "dist-begin"
-    DIST_END = "dist-end"
-    LOAD_BEGIN = "load-begin"
-    LOAD_END = "load-end"
-    SIZING = "sizing"
-    POOL = "pool"
-    POOL_END = "pool-end"
-    HOST_POOL = "host-pool"
-    KERNELS = "kernels"
-    CAPTURE_BEGIN = "capture-begin"
-    CAPTURE_END = "capture-end"
-    TOTALS = "totals"
-
-
-# (the stage that a mark stands in, the last stage that it proves to be over in its role)
-_MEANING: Mapping[Kind, tuple[Stage, Stage | None]] = {
-    Kind.DIST_BEGIN: (Stage.DIST_INIT, Stage.IMPORT),
-    Kind.DIST_END: (Stage.DIST_INIT, Stage.DIST_INIT),
-    Kind.LOAD_BEGIN: (Stage.WEIGHT_LOAD, Stage.DIST_INIT),
-    Kind.LOAD_END: (Stage.WEIGHT_LOAD, Stage.WEIGHT_LOAD),
-    Kind.SIZING: (Stage.KV_PROFILE, Stage.WEIGHT_LOAD),
-    Kind.POOL: (Stage.KV_ALLOC, Stage.KV_PROFILE),
-    Kind.POOL_END: (Stage.KV_ALLOC, Stage.KV_ALLOC),
-    Kind.HOST_POOL: (Stage.KV_ALLOC, Stage.KV_PROFILE),
-    Kind.KERNELS: (Stage.KERNEL_WARMUP, Stage.KV_ALLOC),
-    Kind.CAPTURE_BEGIN: (Stage.GRAPH_CAPTURE, Stage.KERNEL_WARMUP),
-    Kind.CAPTURE_END: (Stage.GRAPH_CAPTURE, Stage.GRAPH_CAPTURE),
-    Kind.TOTALS: (Stage.GRAPH_CAPTURE, Stage.GRAPH_CAPTURE),
-}
 _ENDS = {Kind.DIST_END, Kind.LOAD_END, Kind.POOL_END, Kind.CAPTURE_END, Kind.TOTALS}
-_AFTER_POOL = {Kind.POOL, Kind.POOL_END, Kind.KERNELS, Kind.CAPTURE_BEGIN, Kind.CAPTURE_END}
 
 DRAFT_TYPE = re.compile(r"eagle|mtp|nextn|draft|dflash|dspark|medusa", re.IGNORECASE)
 
 
-@dataclass(slots=True)
 class Mark:
-    """One milestone on one rank. ``avail`` and ``used`` are GiB."""
+    """One milestone on one rank. Its numbers are read from the line when somebody asks."""
 
-    kind: Kind
-    role: Role
-    line: int
-    time: str
-    avail: float | None = None
-    used: float | None = None
-    detail: Mapping[str, str] = field(default_factory=dict)
+    __slots__ = ("_detail", "kind", "line", "message", "role", "row", "time")
+
+    def __init__(self, row: Row, role: Role, line: int, time: str, message: str) -> None:
+        self.row = row
+        self.kind = row.kind
+        self.role = role
+        self.line = line
+        self.time = time
+        self.message = message
+        self._detail: dict[str, str] | None = None
+
+    def as_(self, role: Role) -> Mark:
+        return self if self.role is role else Mark(self.row, role, self.line, self.time, self.message)
+
+    @property
+    def detail(self) -> Mapping[str, str]:
+        """The named parts of the line, as text."""
+        if self._detail is None:
+            self._detail = self.row.read(self.message)
+        return self._detail
+
+    def text(self, name: str) -> str:
+        """One named part of the line; "" where it has none."""
+        return self.detail.get(name, "")
+
+    def _number(self, name: str) -> float | None:
+        value = self.text(name)
+        return float(value) if value else None
+
+    @property
+    def avail(self) -> float | None:
+        """Free memory that the line states, GiB."""
+        return self._number("avail")
+
+    @property
+    def used(self) -> float | None:
+        """Memory that the step took, GiB."""
+        return self._number("used")
 
     @property
     def stage(self) -> Stage:
-        return _MEANING[self.kind][0]
+        return self.row.stage
 
     @property
     def ended(self) -> Stage | None:
-        return _MEANING[self.kind][1]
+        return MEANING[self.kind][1]
 
     @property
     def at_end(self) -> bool:
@@ -97,53 +95,43 @@ class RankTrack:
         self.seen_pool = False
         self._draft_loads_follow_pool = False
 
-    def add(
-        self,
-        *,
-        kind: Kind,
-        line: int,
-        time: str,
-        avail: float | None,
-        used: float | None,
-        detail: Mapping[str, str],
-    ) -> Mark:
-        mark = Mark(kind, self._role(kind, detail), line, time, avail, used, detail)
+    def add(self, row: Row, line: int, time: str, message: str) -> Mark:
+        mark = Mark(row, self._role(row.kind, message), line, time, message)
         if len(self.marks) < MARK_LIMIT:
             self.marks.append(mark)
         return mark
 
-    def _role(self, kind: Kind, detail: Mapping[str, str]) -> Role:
+    def _role(self, kind: Kind, message: str) -> Role:
+        if kind is Kind.POOL_END:
+            self.pool_ends += 1
+            self.seen_pool = True
+            return Role.DRAFT if self.pool_ends > 1 else Role.TARGET
+        if kind is Kind.POOL or kind is Kind.SIZING:
+            self.seen_pool |= kind is Kind.POOL
+            return Role.DRAFT if self.pool_ends else Role.TARGET
+        if kind is Kind.CAPTURE_BEGIN or kind is Kind.CAPTURE_END:
+            self.seen_pool = True
+            return self._capture_role(message)
+        if kind is Kind.LOAD_BEGIN or kind is Kind.LOAD_END:
+            return self._load_role(kind)
+        if kind is Kind.DIST_BEGIN or kind is Kind.DIST_END:
+            return Role.DRAFT if self.seen_pool else Role.TARGET
         if kind is Kind.TOTALS:
             return Role.TARGET
-        if kind in (Kind.DIST_BEGIN, Kind.DIST_END):
-            return Role.DRAFT if self.seen_pool else Role.TARGET
+        return Role.DRAFT if self.pool_ends > 1 and self._draft_loads_follow_pool else Role.TARGET
+
+    def _load_role(self, kind: Kind) -> Role:
         if kind is Kind.LOAD_BEGIN:
             self.loads += 1
             self._draft_loads_follow_pool |= self.seen_pool
-            return Role.DRAFT if self.loads > 1 or self.seen_pool else Role.TARGET
-        if kind is Kind.LOAD_END:
-            begun = bool(self.marks) and self.marks[-1].kind is Kind.LOAD_BEGIN
-            if not begun and not any(mark.kind is Kind.LOAD_BEGIN for mark in self.marks):
-                self.loads += 1
-            return Role.DRAFT if self.loads > 1 or self._draft_loads_follow_pool else Role.TARGET
-        if kind in (Kind.CAPTURE_BEGIN, Kind.CAPTURE_END):
-            self.seen_pool = True
-            return self._capture_role(detail.get("what", ""))
-        if kind in (Kind.POOL, Kind.POOL_END, Kind.SIZING, Kind.HOST_POOL, Kind.KERNELS):
-            role = Role.DRAFT if self.pool_ends else Role.TARGET
-            if kind is Kind.POOL_END:
-                self.pool_ends += 1
-            if kind in (Kind.KERNELS, Kind.HOST_POOL):
-                role = Role.DRAFT if self.pool_ends > 1 and self._draft_loads_follow_pool else Role.TARGET
-            if kind in _AFTER_POOL:
-                self.seen_pool = True
-            return role
-        return Role.TARGET
+        elif not self.loads:
+            self.loads = 1
+        return Role.DRAFT if self.loads > 1 or self._draft_loads_follow_pool else Role.TARGET
 
-    def _capture_role(self, what: str) -> Role:
-        if "draft" in what:
+    def _capture_role(self, message: str) -> Role:
+        if message.startswith("Capture draft"):
             return Role.DRAFT
-        if what:
+        if not message.startswith("Capture cuda graph"):
             return Role.TARGET
         # 0.4.3 says "Capture cuda graph" for both; its draft worker starts after the target's pool.
         return Role.DRAFT if self.pool_ends > 1 and self._draft_loads_follow_pool else Role.TARGET
@@ -225,7 +213,7 @@ class Progress:
 def settle_roles(tracks: Mapping[str, RankTrack], *, draft_possible: bool) -> Progress:
     """Mend what a rank alone cannot see: a rank whose first line is already the draft's, say."""
     if not draft_possible:
-        plain = {label: [_as(mark, Role.TARGET) for mark in track.marks] for label, track in tracks.items()}
+        plain = {label: [mark.as_(Role.TARGET) for mark in track.marks] for label, track in tracks.items()}
         return Progress(plain, draft_first=False)
     past_pool = [
         mark.time
@@ -234,16 +222,11 @@ def settle_roles(tracks: Mapping[str, RankTrack], *, draft_possible: bool) -> Pr
         if mark.kind is Kind.CAPTURE_END and mark.role is Role.TARGET and mark.time
     ]
     pool_over = min(past_pool, default="")
-    types = {
-        mark.detail["type"]
-        for track in tracks.values()
-        for mark in track.marks
-        if mark.kind is Kind.LOAD_END and "type" in mark.detail
-    }
+    types = {mark.text("type") for track in tracks.values() for mark in track.marks if mark.kind is Kind.LOAD_END}
     settled: dict[str, Sequence[Mark]] = {}
     for label, track in tracks.items():
         settled[label] = (
-            [_as(mark, Role.DRAFT) for mark in track.marks]
+            [mark.as_(Role.DRAFT) for mark in track.marks]
             if _is_draft_from_the_start(track, pool_over=pool_over, types=types)
             else track.marks
         )
@@ -254,7 +237,7 @@ def _is_draft_from_the_start(track: RankTrack, *, pool_over: str, types: set[str
     if not track.marks or track.marks[0].kind not in (Kind.DIST_BEGIN, Kind.LOAD_BEGIN, Kind.LOAD_END):
         return False
     first_load = next((mark for mark in track.marks if mark.kind is Kind.LOAD_END), None)
-    type_name = first_load.detail.get("type", "") if first_load else ""
+    type_name = first_load.text("type") if first_load else ""
     if DRAFT_TYPE.search(type_name) and any(not DRAFT_TYPE.search(other) for other in types):
         return True
     return bool(pool_over) and bool(track.marks[0].time) and track.marks[0].time >= pool_over
@@ -265,8 +248,10 @@ def _draft_first(tracks: Mapping[str, Sequence[Mark]]) -> bool:
         kinds = [(mark.kind, mark.role) for mark in marks]
         if (Kind.LOAD_BEGIN, Role.DRAFT) in kinds and (Kind.POOL_END, Role.TARGET) in kinds:
             return kinds.index((Kind.LOAD_BEGIN, Role.DRAFT)) < kinds.index((Kind.POOL_END, Role.TARGET))
-    return any(mark.detail.get("modern") for marks in tracks.values() for mark in marks)
+    return any(_is_modern(mark) for marks in tracks.values() for mark in marks)
 
 
-def _as(mark: Mark, role: Role) -> Mark:
-    return mark if mark.role is role else replace(mark, role=role)
+def _is_modern(mark: Mark) -> bool:
+    """From 0.5.14 on, graphs are named: "Capture target decode CUDA graph". "piecewise" is older."""
+    what = mark.text("what") if mark.kind in (Kind.CAPTURE_BEGIN, Kind.CAPTURE_END) else ""
+    return what.startswith(("target ", "draft ")) and mark.text("case") == "CUDA"

@@ -43,13 +43,15 @@ class Splitter:
             return segments
         self._end_line(self._tail, segments)
         self._tail = rest.pop()
-        if "\r" not in text and not self._line_has_text:
-            line = self._line
-            segments.extend(enumerate(rest, line))
-            self._line = line + len(rest)
-        else:
-            for piece in rest:
+        line = self._line
+        for piece in rest:
+            if "\r" in piece or len(piece) > SEGMENT_LIMIT:
+                self._line = line
                 self._end_line(piece, segments)
+            else:
+                segments.append((line, piece))
+            line += 1
+        self._line = line
         self._grow("")
         self._cut_tail_at_returns(segments)
         return segments
@@ -107,39 +109,53 @@ def strip_colours(text: str) -> str:
 _ISO_TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _LEVEL = r"(?:TRACE|DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|SUCCESS)"
 
-OUTER = re.compile(
-    "(?:"
-    + "|".join(
-        (
-            # docker compose, overmind, pm2, honcho: "name-1  | "
-            r"\[?[\w.\-/: ]{1,80}?\]?\s*\| ",
-            # kubectl --prefix: "[pod/name/container] "
-            r"\[pod/[^\]\s]+\] ",
-            # docker logs -t, containerd's CRI format: time, stream, P or F
-            _ISO_TIME + r"(?: std(?:out|err) [PF])? (?!" + _LEVEL + r"\b)(?!- )(?!\[ )",
-            # journald and syslog: "Sep 04 12:12:40 host unit[123]: "
-            r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|" + _ISO_TIME + r") [\w.\-]+ [\w.@/:\-]+(?:\[\d+\])?: ",
-            # Ray: "(SGLangActor pid=1234, ip=10.0.0.1) "
-            r"\([^()]{0,120}?\bpid=\d+[^()]{0,80}\) ",
-            # Python's own logging in a wrapper: "2025-03-07 23:50:20,740 - __main__ - INFO - "
-            _ISO_TIME + r" - [\w.\-:]+ - " + _LEVEL + r" - ",
-            # loguru: "2026-01-01 10:00:00.123 | INFO     | module:function:12 - "
-            _ISO_TIME + r" \| " + _LEVEL + r"\s*\| [^|\s]+ - ",
-            # Python's root logger: "INFO:wrapper:"
-            _LEVEL + r":[\w.]+:(?=\[)",
-            # srun --label: "12: "
-            r"\s?\d{1,4}: (?=[\[ A-Z/])",
-        )
-    )
+_COMPOSE = re.compile(r"\[?[\w.\-/: ]{1,80}?\]?\s*\| ")  # docker compose, honcho, pm2: "name-1  | "
+_KUBECTL = re.compile(r"\[pod/[^\]\s]+\] ")  # kubectl logs --prefix
+_RAY = re.compile(r"\([^()]{0,120}?\bpid=\d+[^()]{0,80}\) ")  # "(SGLangActor pid=1234, ip=10.0.0.1) "
+_ROOT_LOGGER = re.compile(_LEVEL + r":[\w.]+:(?=\[)")  # Python's unconfigured logging: "INFO:wrapper:"
+_SYSLOG = re.compile(  # journald and syslog: "Sep 04 12:12:40 host unit[123]: "
+    r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? [\w.\-]+ [\w.@/:\-]+(?:\[\d+\])?: "
+)
+_DATED = re.compile(
+    _ISO_TIME
+    + r" (?:"
+    # Python's own logging in a wrapper: "2025-03-07 23:50:20,740 - __main__ - INFO - "
+    + (r"- [\w.\-:]+ - " + _LEVEL + r" - ")
+    # loguru: "2026-01-01 10:00:00.123 | INFO     | module:function:12 - "
+    + (r"|\| " + _LEVEL + r"\s*\| [^|\s]+ - ")
+    # journalctl -o short-iso: time, host, unit
+    + (r"|(?!" + _LEVEL + r"\b)[\w.\-]+ [\w.@/:\-]+(?:\[\d+\])?: ")
+    # docker logs -t, containerd's CRI format: time, perhaps stream and P or F
+    + (r"|(?:std(?:out|err) [PF] )?(?!" + _LEVEL + r"\b)(?!- )(?!\[ )(?!\| )")
     + ")"
 )
+_SRUN = re.compile(r"\d{1,4}: (?=[\[ A-Z/])")  # srun --label: "12: "
 
 
 def peel(text: str) -> str:
     """``text`` without the prefixes of wrappers, however deeply nested (at most four)."""
     for _ in range(4):
-        found = OUTER.match(text)
-        if found is None or found.end() == 0:
+        found = _outer(text)
+        if found is None:
             return text
         text = text[found.end() :]
     return text
+
+
+def _outer(text: str) -> re.Match[str] | None:
+    """The outermost prefix. Cheap tests come first: this runs for every line without SGLang's bracket."""
+    first = text[:1]
+    if first.isdigit():
+        found = _DATED.match(text) or _SRUN.match(text)
+        if found is not None:
+            return found
+    elif first == "(":
+        return _RAY.match(text)
+    elif first == "[":
+        if text.startswith("[pod/"):
+            return _KUBECTL.match(text)
+    elif first.isupper():
+        found = _SYSLOG.match(text) if text[3:4] == " " else _ROOT_LOGGER.match(text)
+        if found is not None:
+            return found
+    return _COMPOSE.match(text) if "| " in text[:100] else None
