@@ -22,7 +22,7 @@ from patchbisect.upstream import Git, Mirror
 
 WORDS = ("clean", "HEAD", "worktree")
 
-_EDITS = re.compile(r"(?P<rest>.+?)(?P<edits>(?:[+-]\d{1,4})+)$")
+_EDIT = re.compile(r"(?P<rest>.+)(?P<edit>[+-]\d{1,4})")
 _NUMBER = re.compile(r"\d{1,4}")
 _SETTING = re.compile(r"(?P<kind>flag|env):(?P<name>[^=\s]+)=(?P<value>.*)", re.DOTALL)
 
@@ -107,17 +107,16 @@ class PointResolver:
         if not name or name.startswith("-") or any(ord(character) < 33 for character in name):
             raise UsageError(f"{name!r} is not a point", remedy=self._known())
         head, at, tail = self._split_profile(name)
-        profile, late_edits = (tail, ()) if tail in self.settings.profiles else _split_edits(tail)
+        profile, late_edits = _split_edits(tail, known=lambda rest: rest in self.settings.profiles)
         if at:
             self.settings.profile_named(profile or "@")
-        is_ref = self._is_ref(head.removeprefix("ref:"))
-        bare, edits = (head, ()) if is_ref else _split_edits(head)
+        bare, edits = _split_edits(head, known=lambda rest: self._is_ref(rest.removeprefix("ref:")))
         warnings: tuple[str, ...] = ()
-        if is_ref and (_EDITS.fullmatch(head) or _NUMBER.fullmatch(head)):
-            bare = f"ref:{head}"
-            warnings = (f"{head} is a ref of this repository, and that is what it means here",)
-        elif is_ref and head in ("clean", "worktree"):
-            warnings = (f"there is also a ref {head}: say ref:{head} to mean that",)
+        if _looks_like_another(bare) and self._is_ref(bare):
+            warnings = (f"{bare} is a ref of this repository, and that is what it means here",)
+            bare = f"ref:{bare}"
+        elif bare in ("clean", "worktree") and self._is_ref(bare):
+            warnings = (f"there is also a ref {bare}: say ref:{bare} to mean that",)
         return _Name(bare=bare, profile=profile, edits=(*edits, *late_edits), warnings=warnings)
 
     def _split_profile(self, name: str) -> tuple[str, str, str]:
@@ -174,6 +173,8 @@ class PointResolver:
         return _parsed(self._git.files(commit, PIN_FILE.parent.name), where=f"{revision}:{PIN_FILE.parent.name}")
 
     def _differs_from_head(self) -> bool:
+        if not self._commit_of("HEAD"):
+            return False
         ran = self._git.run("status", "--porcelain", "--untracked-files=all", "--", PIN_FILE.parent.name)
         return ran.status == 0 and any(line.endswith((b".patch", b"pin.toml")) for line in ran.out.splitlines())
 
@@ -282,9 +283,18 @@ def _unmasked(entry: PointEntry, *, identifier: str, settings: Settings) -> Flag
     return flags
 
 
-def _split_edits(text: str) -> tuple[str, tuple[str, ...]]:
-    match = _EDITS.fullmatch(text)
-    return (match["rest"], tuple(re.findall(r"[+-]\d+", match["edits"]))) if match else (text, ())
+def _split_edits(text: str, *, known: Callable[[str], bool]) -> tuple[str, tuple[str, ...]]:
+    """The edits at the end of a name, taken off one by one until what is left is known as it stands."""
+    edits: list[str] = []
+    while (match := _EDIT.fullmatch(text)) and not known(text):
+        text = match["rest"]
+        edits.insert(0, match["edit"])
+    return text, tuple(edits)
+
+
+def _looks_like_another(name: str) -> bool:
+    """A name that would be a patch number, or a point with an edit, were it not a ref."""
+    return bool(_EDIT.fullmatch(name) or _NUMBER.fullmatch(name))
 
 
 def _edited(reading: _Reading, edits: Sequence[str], *, name: str) -> tuple[Patch, ...]:
