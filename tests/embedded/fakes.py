@@ -29,7 +29,9 @@ def cpu_report(
 
 @dataclass
 class FakeMachine:
-    """``interpreters`` maps a path to what it answers a probe; ``reports`` maps a version to pip's report for torch."""
+    """``interpreters`` maps a path to what it answers a probe; ``reports`` maps a version, or an index, to pip's
+    report for torch there.
+    """
 
     interpreters: Mapping[str, Mapping[str, Any]]
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -58,7 +60,9 @@ class FakeMachine:
         output = self._do(list(argv), killed=killed, on_line=on_line)
         if killed:
             raise Killed
-        return Finished(exit_code=0, output=output) if output is not None else Finished(exit_code=127, output="")
+        if output is None:
+            return Finished(exit_code=1, output="ERROR: No matching distribution found for what was asked\n")
+        return Finished(exit_code=0, output=output)
 
     def _do(self, argv: list[str], *, killed: bool, on_line: Callable[[str], None]) -> str | None:
         if argv[1] == "-I":
@@ -89,8 +93,10 @@ class FakeMachine:
         if "--dry-run" in arguments:
             target = next(a.removeprefix("--report=") for a in arguments if a.startswith("--report="))
             version = site.parent.name.removeprefix("python")
-            Path(target).write_text(json.dumps(self.reports.get(version, cpu_report())))
-            return ""
+            place = self.envs[-1].get("PIP_INDEX_URL", version)
+            report = self.reports.get(place, cpu_report())
+            Path(target).write_text(json.dumps(report))
+            return "" if report else None
         if "-r" in arguments:
             wanted = Path(arguments[arguments.index("-r") + 1]).read_text().splitlines()[1:]
         else:

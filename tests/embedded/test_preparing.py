@@ -187,20 +187,41 @@ def test_each_python_version_is_refused_once_and_named(tmp_path: Path, path: Pat
     assert refused.value.message.count("Python 3.11, 3.12, 3.13: pip would take a CUDA build") == 1
 
 
-def test_torch_comes_from_the_place_of_the_setting_alone_and_nothing_else_does(
+INDEX = "https://wheels.example/cpu"
+
+
+def test_where_pip_has_only_a_cuda_build_torch_comes_from_the_setting_alone(
     tmp_path: Path, machine: FakeMachine
 ) -> None:
-    index = "https://wheels.example/cpu"
-    prepare(tmp_path, machine, settings=EmbeddedSettings(torch_index=index))
-    from_index = [env.get("PIP_INDEX_URL") == env.get("PIP_EXTRA_INDEX_URL") == index for env in machine.envs]
-    assert from_index == ["torch==2.13.0" in command for command in machine.ran]
-    assert sum(from_index) == 2
+    machine.reports = {"3.11": CUDA, INDEX: cpu_report()}
+    prepare(tmp_path, machine, settings=EmbeddedSettings(torch_index=INDEX))
+    from_index = [env.get("PIP_INDEX_URL") == env.get("PIP_EXTRA_INDEX_URL") == INDEX for env in machine.envs]
+    commands = [command for command, there in zip(machine.ran, from_index, strict=True) if there]
+    assert ["--dry-run" in command for command in commands] == [True, False]
+    assert all(command.endswith("torch==2.13.0") for command in commands)
+
+
+def test_where_pip_has_no_torch_at_all_it_comes_from_the_setting(tmp_path: Path, machine: FakeMachine) -> None:
+    machine.reports = {"3.11": {}}
+    prepare(tmp_path, machine, settings=EmbeddedSettings(torch_index=INDEX))
+    assert packages(tmp_path) == ALL
+
+
+def test_where_pip_has_a_cpu_build_the_setting_is_not_needed(tmp_path: Path, machine: FakeMachine) -> None:
+    prepare(tmp_path, machine, settings=EmbeddedSettings(torch_index=INDEX))
+    assert not any(INDEX in env.values() for env in machine.envs)
 
 
 def test_a_cuda_build_at_the_place_of_the_setting_is_refused_too(tmp_path: Path, machine: FakeMachine) -> None:
-    machine.reports["3.11"] = CUDA
+    machine.reports = {"3.11": CUDA, INDEX: CUDA}
     with pytest.raises(UsageError, match="CUDA build"):
-        prepare(tmp_path, machine, settings=EmbeddedSettings(torch_index="https://wheels.example/cu130"))
+        prepare(tmp_path, machine, settings=EmbeddedSettings(torch_index=INDEX))
+
+
+def test_a_setting_that_is_a_typing_mistake_is_said_first(tmp_path: Path, machine: FakeMachine) -> None:
+    with pytest.raises(UsageError, match=r"embedded\.torch-index: /nope is neither"):
+        prepare(tmp_path, machine, settings=EmbeddedSettings(torch_index="/nope"))
+    assert machine.ran == []
 
 
 def test_no_venv_is_one_clear_line(tmp_path: Path, path: Path) -> None:

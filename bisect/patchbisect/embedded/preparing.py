@@ -42,6 +42,7 @@ from patchbisect.embedded.pip import (
     pinned,
 )
 from patchbisect.errors import BoxError, UsageError
+from patchbisect.model import EMPTY
 
 NEEDED_GB = 2.0
 """Free disk for a fresh environment, in GiB: 1.4 GB installed (measured) and pip's unpacked downloads on the way."""
@@ -97,6 +98,7 @@ def setup(
     place = layout(state)
     if (ready := find(state, pins=pins)) and is_complete(place.venv, pins):
         return ready
+    torch_source = only_from(settings.torch_index) if settings.torch_index else EMPTY
     began = time.monotonic()
 
     def say(step: str, what: Transfer) -> None:
@@ -106,7 +108,9 @@ def setup(
     with _alone(place, say) as lock:
         if (ready := find(state, pins=pins)) and is_complete(place.venv, pins):
             return ready  # the call that was waited for has done it
-        _Preparation(place=place, settings=settings, pins=pins, run=run, lock=lock, say=say).do()
+        _Preparation(
+            place=place, settings=settings, torch_source=torch_source, pins=pins, run=run, lock=lock, say=say
+        ).do()
     ready = find(state, pins=pins)
     assert ready is not None, "a finished setup is found"
     return ready
@@ -138,13 +142,13 @@ def _alone(place: Layout, say: Callable[[str, Transfer], None]) -> Iterator[int]
 class _Preparation:
     place: Layout
     settings: EmbeddedSettings
+    torch_source: Mapping[str, str]
     pins: str
     run: Run
     lock: int
     say: Callable[[str, Transfer], None]
 
     def do(self) -> None:
-        source = only_from(self.settings.torch_index) if self.settings.torch_index else {}
         self.place.stamp("check").unlink(missing_ok=True)  # nobody may find the box while it is worked on
         refused: dict[str, NoWheels] = {}
         for interpreter in usable(self.settings.python, present=self.place.interpreter(), run=self.run):
@@ -152,7 +156,7 @@ class _Preparation:
                 continue
             try:
                 self._environment(interpreter)
-                self._packages(interpreter, source)
+                self._packages(interpreter)
                 break
             except NoWheels as why:
                 shutil.rmtree(self.place.venv, ignore_errors=True)
@@ -186,14 +190,14 @@ class _Preparation:
         self._pip().install(f"pip=={pinned(self.pins)['pip']}", progress=lambda what: self.say("venv", what))
         self.place.write_stamp("venv", key=key, facts={"interpreter": str(interpreter.path)})
 
-    def _packages(self, interpreter: Interpreter, torch_source: Mapping[str, str]) -> None:
+    def _packages(self, interpreter: Interpreter) -> None:
         key = digest("packages", interpreter.real, interpreter.full, self.pins)
         again = forget_unfinished(self.place.venv)
         if is_complete(self.place.venv, self.pins) and self.place.read_stamp("packages", key=key) is not None:
             return
         if again:
             self.say("packages", Transfer(f"repairing {', '.join(again)}"))
-        self._torch(interpreter, torch_source)
+        self._torch(interpreter)
         wanted = self.place.root / "constraints.txt"
         wanted.write_text(self.pins, encoding="utf-8")
         self._pip().install(_RAW, "-r", str(wanted), progress=lambda what: self.say("packages", what))
@@ -203,17 +207,20 @@ class _Preparation:
         self.say("packages", Transfer("installed", done_bytes=size, total_bytes=size))
         self.place.write_stamp("packages", key=key, facts={"bytes": size})
 
-    def _torch(self, interpreter: Interpreter, source: Mapping[str, str]) -> None:
-        """torch first and from its own index, where one is set; never a CUDA build."""
+    def _torch(self, interpreter: Interpreter) -> None:
+        """torch first: from where pip is configured to look, else from the index of the setting; never a CUDA build."""
         wanted = f"torch=={pinned(self.pins)['torch']}"
-        pip = replace(self._pip(), source=source)
         self.say("torch", Transfer(f"which build pip would take for Python {interpreter.version}"))
-        report = pip.would_take(wanted)
-        if parts := gpu_parts(report):
+        pip, refusal = self._pip(), _unfit(self._pip(), wanted)
+        if refusal and self.torch_source:
+            self.say("torch", Transfer(f"which build {self.settings.torch_index} has"))
+            pip = replace(pip, source=self.torch_source)
+            refusal = _unfit(pip, wanted)
+        if refusal:
             raise NoWheels(
-                f"pip would take a CUDA build of {wanted} ({', '.join(parts[:3])}, several GB)",
-                remedy="set embedded.torch-index to an index, or a folder of wheels, that has a CPU build of "
-                f"torch {pinned(self.pins)['torch']} for Python {interpreter.version}",
+                refusal,
+                remedy="set embedded.torch-index in invoke.yaml to a package index (PyTorch publishes one), or a folder "
+                f"of wheels, that has a CPU build of {wanted}",
             )
         pip.install(_RAW, wanted, progress=lambda what: self.say("torch", what))
 
@@ -249,6 +256,15 @@ class _Preparation:
                 f"the embedded box needs {NEEDED_GB:.0f} GB of disk, {free:.1f} GB are free at {self.place.root}",
                 remedy="make room, or move the state directory with PATCHBISECT_HOME",
             )
+
+
+def _unfit(pip: Pip, wanted: str) -> str:
+    """Why this pip has no CPU build for the requirement; empty if it has one."""
+    try:
+        parts = gpu_parts(pip.would_take(wanted))
+    except NoWheels as why:
+        return why.message
+    return f"pip would take a CUDA build of {wanted} ({', '.join(parts[:3])}, several GB)" if parts else ""
 
 
 def _unsuitable(refused: Mapping[str, NoWheels]) -> UsageError:
