@@ -219,8 +219,8 @@ class _Preparation:
         if refusal:
             raise NoWheels(
                 refusal,
-                remedy="set embedded.torch-index in invoke.yaml to a package index (PyTorch publishes one), or a folder "
-                f"of wheels, that has a CPU build of {wanted}",
+                remedy="set embedded.torch-index in invoke.yaml to an index (PyTorch publishes one) or a folder of wheels "
+                f"that has a CPU build of {wanted}",
             )
         pip.install(_RAW, wanted, progress=lambda what: self.say("torch", what))
 
