@@ -118,3 +118,102 @@ def save(store: Store, made: Record, *, log: bytes = b"", **more: Any) -> Record
 def case(name: str) -> bytes:
     """One of the handed logs, like ``cpu/02-mem-too-low``."""
     return (CASES / f"{name}.log").read_bytes()
+
+
+UNBOUND: dict[str, Any] = {
+    "outcome": "crash",
+    "stage": "kv-profile",
+    "cause": "unbound-name",
+    "role": "target",
+    "signature": "crash/kv-profile/target/unbound-name/UnboundLocalError/"
+    "model_runner_kv_cache_mixin.py:profile_max_num_token",
+    "reached_ready": False,
+    "deciding": {
+        "line": 93,
+        "text": "UnboundLocalError: cannot access local variable 'rest_memory' where it is not associated with a value",
+        "rank": "",
+    },
+    "facts": {"avail_gb": 22.07, "total_gb": 22.07, "mem_fraction": 0.05, "tp": 1},
+    "passed": ["target:import", "target:dist-init", "target:weight-load"],
+    "why": "the server failed in kv-profile (unbound-name): UnboundLocalError: cannot access local variable",
+    "advice": "",
+}
+
+SLUGS = ("log-sizes", "time-imports", "print-ranks", "count-tokens", "print-rest", "log-env", "dump-args", "say-hello")
+CULPRIT = 5
+
+
+def queue(length: int = len(SLUGS)) -> list[str]:
+    """Names of patches; the fifth is the guilty one."""
+    return [f"{n:04d}-{SLUGS[n - 1] if n <= len(SLUGS) else f'more-{n}'}" for n in range(1, length + 1)]
+
+
+def bisection(store: Store, *, length: int = len(SLUGS), identifier: str = "20261129-190000-b15e") -> dict[str, Any]:
+    """A finding over a queue in which patch 5 breaks the start, with a record for each launch."""
+    names = queue(length)
+    trials: list[dict[str, Any]] = []
+
+    def launch(purpose: str, position: int | None, *, patches: list[str], point: str) -> str:
+        bad = names[CULPRIT - 1] in patches
+        run = f"20261129-19{len(trials):02d}00-{len(trials):04x}"
+        made = record(run, point=point, patches=patches, verdict=UNBOUND if bad else READY)
+        save(store, made, log=case("cpu/04-unbound" if bad else "cpu/03-patch-good"))
+        shown = ("outcome", "stage", "cause", "signature", "deciding", "why", "facts")
+        trials.append(
+            {
+                "purpose": purpose,
+                "position": position,
+                "point": point,
+                "run": run,
+                "observation": "bad" if bad else "good",
+                "verdict": {key: made.verdict[key] for key in shown},
+                "seconds": 9.9,
+            }
+        )
+        return run
+
+    def at(position: int, purpose: str) -> str:
+        return launch(purpose, position, patches=names[:position], point=str(position) if position else "clean")
+
+    at(length, "bad end")
+    at(0, "good end")
+    low, high = 0, length
+    while high - low > 1:
+        middle = (low + high) // 2
+        at(middle, "search")
+        low, high = (low, middle) if middle >= CULPRIT else (middle, high)
+    runs = {trial["position"]: trial["run"] for trial in trials}
+    without = launch("proof", None, patches=[n for n in names if n != names[CULPRIT - 1]], point=f"HEAD-{CULPRIT}")
+    changes = [
+        {"position": k, "kind": "queue", "id": name, "title": f"add {name}: {name.partition('-')[2]}"}
+        for k, name in enumerate(names, start=1)
+    ]
+    by_hand = (
+        "SGLANG_USE_CPU_ENGINE=1 PYTHONPATH=/srv/box/trees/{}/python /srv/venv/bin/python -m sglang.launch_server "
+        "--model-path /srv/models/tiny --load-format dummy --device cpu --mem-fraction-static 0.05 --port 31000"
+    )
+    return {
+        "id": identifier,
+        "answer": "found",
+        "reason": f"{names[CULPRIT - 1]} breaks the start: with it kv-profile fails, without it the server is ready",
+        "culprit": changes[CULPRIT - 1],
+        "candidates": [changes[CULPRIT - 1]],
+        "confidence": 1.0,
+        "assumed_deterministic": True,
+        "target": UNBOUND["signature"],
+        "launches": len(trials),
+        "proof": {
+            "culprit_bad": {"status": "confirmed", "run": runs[CULPRIT]},
+            "parent_good": {"status": "confirmed", "run": runs[CULPRIT - 1]},
+            "without_culprit_good": {"status": "confirmed", "run": without},
+            "alone_bad": {"status": f"not testable: {names[CULPRIT - 1]} builds on 0004", "run": None},
+        },
+        "good": "clean",
+        "bad": "HEAD",
+        "timeline": changes,
+        "trials": trials,
+        "reproduce": {
+            "culprit": {"task": f"invoke launch --point run:{runs[CULPRIT]}", "by_hand": by_hand.format("c0ffee")},
+            "parent": {"task": f"invoke launch --point run:{runs[CULPRIT - 1]}", "by_hand": by_hand.format("beef")},
+        },
+    }

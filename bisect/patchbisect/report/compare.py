@@ -158,7 +158,7 @@ def _shown(value: Any) -> Any:
 
 def _asked_differences(a: Source, b: Source) -> frozenset[str]:
     """Arguments whose difference the flags have told already."""
-    if not (a.record and b.record):
+    if not (_launched(a) and _launched(b) and a.record and b.record):
         return frozenset()
     flags = _mapping("flag", a.record["point"]["flags"], b.record["point"]["flags"])
     return frozenset(difference.subject.replace("-", "_") for difference in flags)
@@ -263,14 +263,15 @@ def _conclusion(a: Source, b: Source, cause: list[Difference], effect: list[Diff
         return "nothing differs, in cause or in effect"
     clauses = [_code_clause(a, b, cause), _memory_clause(a.reading, b.reading), *_setting_clauses(cause)]
     line = ", ".join(clause for clause in clauses if clause)
-    return line + (_sizing(a.reading, b.reading) or _ending(a.reading, b.reading, cause))
+    return line + (_sizing(a.reading, b.reading) or _ending(a, b, cause))
 
 
-def _ending(a: Reading, b: Reading, cause: list[Difference]) -> str:
+def _ending(left: Source, right: Source, cause: list[Difference]) -> str:
     """What the endings say where no formula explains them."""
+    a, b = left.reading, right.reading
     if str(a.verdict.signature) == str(b.verdict.signature):
         return f"; both end the same way ({a.verdict.outcome})"
-    if not cause:
+    if not cause and _launched(left) and _launched(right):
         return "; no recorded cause differs: the failure comes and goes by itself, or the machine changed"
     return f"; {a.verdict.outcome} became {b.verdict.outcome}"
 

@@ -26,7 +26,7 @@ _COLOURS = {
     "void": "yellow",
 }
 
-_CLAIMS = {
+CLAIMS = {
     "culprit_bad": "with the culprit (its own point): fails",
     "parent_good": "just before it (its parent): passes",
     "without_culprit_good": "the bad end without it: passes",
@@ -235,7 +235,7 @@ def _proof(proof: Json) -> list[RenderableType]:
     table = Table.grid(padding=(0, 2))
     for claim, step in proof.items():
         word = step["status"].partition(":")[0]
-        _add(table, _CLAIMS.get(claim, claim), coloured(word, step["status"]), step["run"] or "")
+        _add(table, CLAIMS.get(claim, claim), coloured(word, step["status"]), step["run"] or "")
     return [Text(), Text("proof", style="bold"), table]
 
 

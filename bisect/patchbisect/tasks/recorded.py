@@ -198,12 +198,10 @@ def adopt(ctx: invoke.Context, log: str, as_: str = "", json: bool = False) -> N
     from patchbisect.errors import UsageError
     from patchbisect.records import Store
     from patchbisect.report.adopting import adopted
-    from patchbisect.report.sources import read_log
-
     if not as_:
         raise UsageError("an adopted run needs a name", remedy=f"invoke adopt {log} --as NAME")
     project = load_project()
-    record = adopted(Store(project.state / "runs"), read_log(log), name=as_, secrets=project.settings.secrets)
+    record = adopted(Store(project.state / "runs"), _whole(log), name=as_, secrets=project.settings.secrets)
     _kept(record, json=json)
 
 
@@ -216,6 +214,12 @@ def _kept(record: Record, *, json: bool) -> None:
     say(f"{record.id} {' '.join(record.tags)}: {outcome(record.verdict)}")
 
 
+def _whole(name: str) -> bytes:
+    from patchbisect.tasks.logs import chunks
+
+    return b"".join(chunks(name))
+
+
 @task(help={"a": "a run or a log file", "b": "another", "json": _JSON})
 def diff_runs(ctx: invoke.Context, a: str, b: str, json: bool = False) -> None:
     """Compare two runs, or logs: what differs in cause, then in effect, then what that means.
@@ -226,7 +230,7 @@ def diff_runs(ctx: invoke.Context, a: str, b: str, json: bool = False) -> None:
     from patchbisect.report.sources import source
 
     store = _store()
-    comparison = compare(source(store, a), source(store, b))
+    comparison = compare(source(store, a, load=_whole), source(store, b, load=_whole))
     if json:
         emit(comparison)
         return

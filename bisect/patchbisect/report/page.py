@@ -1,0 +1,419 @@
+"""What a report shows, as data: from a finding or a record to the parts of a page. No markup here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from patchbisect.errors import UsageError
+from patchbisect.records import Store
+from patchbisect.redact import MASK
+from patchbisect.report import drawing
+from patchbisect.report.drawing import Bars, Drawing
+from patchbisect.report.sources import Source, recorded
+from patchbisect.report.text import CLAIMS, outcome, shortened, surely
+from patchbisect.wire import Json
+
+# What keeps a page under a megabyte whatever the log holds: lines around the deciding one, characters of a line,
+# lines of a diff, trials, points.
+CONTEXT_LINES = 14
+LINE_CHARACTERS = 1200
+DIFF_LINES = 400
+MOST_TRIALS = 300
+MOST_POINTS = 600
+MOST_RANKS = 16
+_SHORT = 300
+
+
+@dataclass(frozen=True, slots=True)
+class ProofRow:
+    claim: str
+    status: str
+    word: str
+    """``confirmed``, ``refuted`` or ``open``."""
+    run: str
+    shown: bool
+    """Whether the run is among the launches of this page, so that a link to it works."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    number: int
+    purpose: str
+    point: str
+    observation: str
+    verdict: str
+    seconds: str
+    run: str
+    anchor: str
+    """``run-ID``; empty where an earlier row has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointRow:
+    """One point of the timeline: the change that makes it, and what its launches said."""
+
+    position: int
+    title: str
+    state: str
+    launches: int
+    culprit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    number: int
+    text: str
+    deciding: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    run: str
+    lines: tuple[LogLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    who: str
+    task: str
+    by_hand: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Everything on a report, in its order."""
+
+    kind: str
+    title: str
+    answer: str
+    """One word of the answer: ``found`` … or a run's outcome."""
+    headline: str
+    good: bool
+    facts: tuple[tuple[str, str], ...]
+    """(name, value) right under the headline."""
+    deciding: str
+    made: str
+    proof: tuple[ProofRow, ...] = ()
+    commands: tuple[Command, ...] = ()
+    points: tuple[PointRow, ...] = ()
+    trials: tuple[TrialRow, ...] = ()
+    left_out: str = ""
+    narrowing: Drawing | None = None
+    memory: Drawing | None = None
+    stages: Drawing | None = None
+    gpu: Drawing | None = None
+    excerpt: Excerpt | None = None
+    diff_title: str = ""
+    diff: tuple[DiffLine, ...] = ()
+    environment: tuple[tuple[str, str], ...] = field(default=())
+
+
+# --- a bisection ---------------------------------------------------------------------------------------------------
+
+_ANSWERS = {
+    "found": "Culprit found",
+    "set": "One of several changes",
+    "none": "No change is guilty",
+    "inconclusive": "Not decided",
+    "endpoint-failed": "The range cannot be searched",
+}
+
+
+def of_finding(finding: Json, store: Store) -> Page:
+    """The page of a bisection. A record that is no longer there is left out, not an error."""
+    culprit = finding["culprit"]
+    bad, good = _culprit_and_parent(finding)
+    failing = _source(store, bad["run"]) if bad else None
+    passing = _source(store, good["run"]) if good else None
+    pair = [(name, source) for name, source in (("culprit", failing), ("parent", passing)) if source]
+    if not culprit:
+        pair = [({"culprit": "bad end", "parent": "good end"}[name], source) for name, source in pair]
+    trials = finding["trials"]
+    left_out = f"{len(trials) - MOST_TRIALS} later launches are not shown" if len(trials) > MOST_TRIALS else ""
+    return Page(
+        kind="bisection",
+        title=f"Bisection {finding.get('id', '')}".strip(),
+        answer=_ANSWERS.get(finding["answer"], str(finding["answer"])),
+        headline=shortened(culprit["title"] if culprit else finding["reason"], _SHORT),
+        good=finding["answer"] == "found",
+        facts=tuple(_answer_facts(finding)),
+        deciding=shortened(bad["verdict"]["deciding"]["text"], _SHORT)
+        if bad and bad["verdict"].get("deciding")
+        else "",
+        made=finding.get("at", ""),
+        proof=tuple(_proof_rows(finding["proof"], shown={trial["run"] for trial in trials[:MOST_TRIALS]})),
+        commands=tuple(_commands(finding.get("reproduce", {}))),
+        points=tuple(_points(finding)),
+        trials=tuple(_trial_rows(trials[:MOST_TRIALS])),
+        left_out=left_out,
+        narrowing=drawing.narrowing(
+            trials, changes=len(finding["timeline"]), culprit=culprit["position"] if culprit else None
+        ),
+        memory=_memory(pair),
+        stages=_stages(pair),
+        gpu=_gpu(pair),
+        excerpt=_excerpt(failing) if failing else None,
+        diff_title=shortened(culprit["title"], _SHORT) if culprit else "",
+        diff=tuple(_culprit_diff(finding, store, failing, passing)),
+        environment=tuple(_environment(failing or passing)),
+    )
+
+
+def _culprit_and_parent(finding: Json) -> tuple[Json | None, Json | None]:
+    """A failing and a passing launch next to each other: of culprit and parent, else of the two ends."""
+    culprit = finding["culprit"]
+    bad_at = culprit["position"] if culprit else len(finding["timeline"])
+    good_at = bad_at - 1 if culprit else 0
+
+    def first(position: int, observation: str) -> Json | None:
+        hits = (t for t in finding["trials"] if t["position"] == position and t["observation"] == observation)
+        return next(hits, None)
+
+    # A parent that runs the same content as an earlier point was launched there.
+    good = next((hit for at in range(good_at, -1, -1) if (hit := first(at, "good"))), None)
+    bad = first(bad_at, "bad") or next((t for t in finding["trials"] if t["observation"] == "bad"), None)
+    return bad, good
+
+
+def _answer_facts(finding: Json) -> Iterator[tuple[str, str]]:
+    if finding["culprit"]:
+        yield "Because", finding["reason"]
+        yield "Sure", surely(finding)
+    else:
+        yield "Launches", str(finding["launches"])
+        for candidate in finding["candidates"][:12]:
+            yield "Candidate", shortened(candidate["title"], _SHORT)
+    yield "Between", f"{finding['good']} (good) and {finding['bad']} (bad), {len(finding['timeline'])} changes"
+
+
+def _proof_rows(proof: Json, *, shown: set[str]) -> Iterator[ProofRow]:
+    for claim, step in proof.items():
+        status = step["status"]
+        word = status if status in ("confirmed", "refuted") else "open"
+        run = step["run"] or ""
+        yield ProofRow(claim=CLAIMS.get(claim, claim), status=status, word=word, run=run, shown=run in shown)
+
+
+def _commands(reproduce: Json) -> Iterator[Command]:
+    for who, how in reproduce.items():
+        yield Command(who=who, task=how["task"], by_hand=how.get("by_hand", ""))
+
+
+def _points(finding: Json) -> Iterator[PointRow]:
+    said: dict[int, list[str]] = {}
+    for trial in finding["trials"]:
+        if trial["position"] is not None and trial["observation"]:
+            said.setdefault(trial["position"], []).append(trial["observation"])
+    titles = [f"{finding['good']}: the good end", *(change["title"] for change in finding["timeline"])]
+    guilty = finding["culprit"]["position"] if finding["culprit"] else None
+    for position, title in enumerate(titles[:MOST_POINTS]):
+        words = said.get(position, [])
+        state = words[0] if len(set(words)) == 1 else "mixed" if words else "untested"
+        yield PointRow(position, shortened(title, _SHORT), state, len(words), position == guilty)
+
+
+def _trial_rows(trials: Sequence[Json]) -> Iterator[TrialRow]:
+    seen: set[str] = set()
+    for number, trial in enumerate(trials, start=1):
+        seconds, run = trial.get("seconds"), trial["run"]
+        anchor = "" if run in seen else f"run-{run}"
+        seen.add(run)
+        yield TrialRow(
+            number=number,
+            purpose=trial["purpose"],
+            point=trial["point"],
+            observation=trial["observation"] or "void",
+            verdict=shortened(outcome(trial["verdict"]), _SHORT),
+            seconds=f"{seconds:.1f}" if seconds is not None else "",
+            run=run,
+            anchor=anchor,
+        )
+
+
+def _culprit_diff(finding: Json, store: Store, failing: Source | None, passing: Source | None) -> Iterator[DiffLine]:
+    """The culprit's own diff: of its patch where it is one, else what was before and after."""
+    culprit = finding["culprit"]
+    if not culprit:
+        return
+    if culprit["kind"] != "queue":
+        yield DiffLine("hunk", culprit["title"])
+        return
+    holder = passing if culprit["title"].startswith("remove") else failing
+    text = _patch_text(store, holder, culprit) if holder else None
+    if text is None:
+        return
+    lines = text.decode(errors="replace").splitlines()
+    for line in lines[:DIFF_LINES]:
+        yield DiffLine(_diff_kind(line), line[:LINE_CHARACTERS])
+    if len(lines) > DIFF_LINES:
+        yield DiffLine("hunk", f"… {len(lines) - DIFF_LINES} more lines")
+
+
+def _patch_text(store: Store, holder: Source, culprit: Json) -> bytes | None:
+    named = {name.removesuffix(".patch"): text for name, text in store.patch_texts(holder.name).items()}
+    wanted = [
+        name for name in named if culprit["id"] in (name, name.partition("-")[2]) or f" {name}:" in culprit["title"]
+    ]
+    return named[wanted[0]] if wanted else None
+
+
+def _diff_kind(line: str) -> str:
+    if line.startswith(("+++", "---", "diff ", "index ")):
+        return "meta"
+    if line.startswith("@@"):
+        return "hunk"
+    return {"+": "add", "-": "del"}.get(line[:1], "same")
+
+
+# --- a run ---------------------------------------------------------------------------------------------------------
+
+
+def of_run(source: Source, store: Store) -> Page:
+    """The page of one recorded run."""
+    record = source.record
+    assert record is not None
+    verdict = record["verdict"]
+    pair = [("", source)]
+    commands = [Command("this run", f"invoke launch --point run:{record['id']}", record["by_hand"])]
+    return Page(
+        kind="run",
+        title=f"Run {record['id']}",
+        answer=outcome(verdict),
+        headline=shortened(verdict.get("why") or outcome(verdict), _SHORT),
+        good=verdict["outcome"] in ("ready", "kv-allocated"),
+        facts=tuple(_verdict_facts(record)),
+        deciding=shortened(verdict["deciding"]["text"], _SHORT) if verdict.get("deciding") else "",
+        made=record["created"],
+        commands=tuple(commands) if record["origin"] == "trial" else (),
+        memory=_memory(pair),
+        stages=_stages(pair),
+        gpu=_gpu(pair),
+        excerpt=_excerpt(source),
+        environment=tuple(_environment(source)),
+    )
+
+
+def _verdict_facts(record: Json) -> Iterator[tuple[str, str]]:
+    point, verdict = record["point"], record["verdict"]
+    yield "Point", f"{point['name']} on {record['box']}"
+    if verdict.get("advice"):
+        yield "Advice", verdict["advice"]
+    if verdict.get("patch"):
+        yield "Patch", f"{verdict['patch']} touches the file that failed"
+    facts = verdict.get("facts", {})
+    known = [
+        f"{name} {facts[name]}" for name in ("kv_tokens", "kv_gb", "avail_gb", "mem_fraction", "tp") if name in facts
+    ]
+    if known:
+        yield "Facts", ", ".join(known)
+    for probe, ranks in facts.get("probes", {}).items():
+        for rank, values in list(ranks.items())[:MOST_RANKS]:
+            pairs = " ".join(f"{key}={value}" for key, value in values.items())
+            yield f"Probe {probe}", shortened(f"{rank} {pairs}".strip(), _SHORT)
+
+
+# --- parts that both have ------------------------------------------------------------------------------------------
+
+
+def _source(store: Store, run: str) -> Source | None:
+    try:
+        return recorded(store, run)
+    except UsageError:
+        return None
+
+
+def _ranked(pair: Sequence[tuple[str, Source]]) -> Iterator[tuple[str, str, Any]]:
+    """(rank, whose, its reading), rank by rank, so that whoever is compared stands together."""
+    labels = list(dict.fromkeys(rank.label for _, source in pair for rank in source.reading.ranks))
+    for label in labels[:MOST_RANKS]:
+        for name, source in pair:
+            for rank in source.reading.ranks:
+                if rank.label == label:
+                    yield label, name, rank
+
+
+def _memory(pair: Sequence[tuple[str, Source]]) -> Drawing | None:
+    bars = [Bars(label, name or label, rank.memory) for label, name, rank in _ranked(pair)]
+    return drawing.waterfall(bars, title="Where the memory of each rank went")
+
+
+def _stages(pair: Sequence[tuple[str, Source]]) -> Drawing | None:
+    bars = [Bars(label, name or label, rank.spans) for label, name, rank in _ranked(pair)]
+    return drawing.stages(bars, title="How the time of each rank went")
+
+
+def _gpu(pair: Sequence[tuple[str, Source]]) -> Drawing | None:
+    series = [
+        (f"{name} GPU {index}".strip(), points)
+        for name, source in pair
+        for index, points in gpu_series(source.samples).items()
+    ]
+    return drawing.over_time(series, title="GPU memory in use")
+
+
+def gpu_series(samples: Sequence[Json]) -> dict[int, list[tuple[float, float]]]:
+    """(seconds since the first sample, GiB in use) by GPU."""
+    series: dict[int, list[tuple[float, float]]] = {}
+    begin = samples[0]["t"] if samples else 0.0
+    for sample in samples:
+        for index, used_gb, *_ in sample.get("gpus", ()):
+            series.setdefault(index, []).append((sample["t"] - begin, used_gb))
+    return series
+
+
+def _excerpt(source: Source) -> Excerpt | None:
+    """The deciding line with what stands around it."""
+    deciding = source.reading.verdict.deciding
+    if deciding is None:
+        return None
+    lines = source.log.decode(errors="replace").split("\n")
+    first = max(deciding.line - CONTEXT_LINES, 1)
+    shown = lines[first - 1 : deciding.line + CONTEXT_LINES // 2]
+    return Excerpt(
+        run=source.name,
+        lines=tuple(
+            LogLine(number, _plain(text)[:LINE_CHARACTERS], number == deciding.line)
+            for number, text in enumerate(shown, start=first)
+        ),
+    )
+
+
+def _plain(text: str) -> str:
+    """Without control characters: a log may hold anything."""
+    return "".join(
+        character if character.isprintable() or character == "\t" else "·" for character in text.rstrip("\r")
+    )
+
+
+def _environment(source: Source | None) -> Iterator[tuple[str, str]]:
+    if source is None or source.record is None:
+        return
+    record = source.record
+    point, code = record["point"], record["code"]
+    rows: Mapping[str, Any] = {
+        "Base": f"{point['base_rev'] or point['tag'] or point['pin'][:12]} {code.get('source', '')}".strip(),
+        "Commit": code.get("commit", ""),
+        "Tree proven on the box": record["provenance"].get("tree", ""),
+        "Patches": ", ".join(patch["name"] for patch in point["patches"]) or "none",
+        "Box": record["box"],
+        "Profile": f"{point['profile']}, until {point['until']}" if point["profile"] else "",
+        "Flags": "  ".join(
+            f"--{name} {'' if value is True else value}".rstrip() for name, value in point["flags"].items()
+        ),
+        "Environment": " ".join(
+            [*(f"{n}={v}" for n, v in point["env"].items()), *(f"{n}={MASK}" for n in point["secret_env"])]
+        ),
+        "Packages": " ".join(f"{n} {v}" for n, v in record["provenance"].get("versions", {}).items()),
+        "Machine": "; ".join(f"{name} {value}" for name, value in record["machine"].items()),
+    }
+    for name, value in rows.items():
+        if value:
+            yield name, shortened(str(value), 2000)
