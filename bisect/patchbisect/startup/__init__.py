@@ -3,5 +3,6 @@
 from patchbisect.startup.classifier import Classifier, classify
 from patchbisect.startup.events import Event, What
 from patchbisect.startup.hang import Budgets
+from patchbisect.startup.ledger import Ledger
 
-__all__ = ["Budgets", "Classifier", "Event", "What", "classify"]
+__all__ = ["Budgets", "Classifier", "Event", "Ledger", "What", "classify"]

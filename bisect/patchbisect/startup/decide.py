@@ -209,7 +209,7 @@ def _silent_partner(case: _Case, failure: Failure) -> Reading | None:
     """A rank that gave something up and went on, for which the others then waited in vain."""
     for reading in case.readings:
         named = reading.cause.name in ("comm-buffer", causes.DEVICE_OOM)
-        if reading.grade is Grade.NOTE and named and reading.sign.line < failure.line:
+        if reading.grade is Grade.NOTE and named and reading.sign.time <= failure.sign.time:
             return reading
     return None
 

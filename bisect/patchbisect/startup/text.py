@@ -129,7 +129,7 @@ _DATED = re.compile(
     + (r"|(?:std(?:out|err) [PF] )?(?!" + _LEVEL + r"\b)(?!- )(?!\[ )(?!\| )")
     + ")"
 )
-_SRUN = re.compile(r"\d{1,4}: (?=[\[ A-Z/])")  # srun --label: "12: "
+_SRUN = re.compile(r"\d{1,4}: ")  # srun --label: "12: "
 
 
 def peel(text: str) -> str:

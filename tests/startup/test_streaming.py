@@ -1,0 +1,173 @@
+"""However the text arrives, the verdict is the same; and no text makes the classifier raise."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from patchbisect.model import Verdict
+from patchbisect.startup import Classifier, classify
+from tests.startup.handed import ALL, Case, differences
+
+BRACKET = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: (?P<ranks>[A-Z_]+\d+(?: [A-Z_]+\d+)*))?\]")
+each_case = pytest.mark.parametrize("case", ALL, ids=lambda case: case.id)
+MULTI_RANK = [case for case in ALL if len({m["ranks"] for m in BRACKET.finditer(case.text)} - {None}) > 1]
+
+
+def essence(verdict: Verdict) -> tuple[object, ...]:
+    return (
+        verdict.outcome,
+        verdict.stage,
+        verdict.role,
+        verdict.cause,
+        verdict.signature,
+        verdict.reached_ready,
+        dict(verdict.facts),
+        verdict.passed,
+    )
+
+
+@each_case
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_chunking_gives_the_same_verdict(case: Case, data: st.DataObject) -> None:
+    raw = case.text.encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=30)))
+    chunks = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
+    whole, pieces = classify(raw, case.signals), classify(chunks, case.signals)
+    assert essence(pieces) == essence(whole)
+    assert pieces.deciding == whole.deciding
+
+
+@each_case
+def test_byte_by_byte_gives_the_same_verdict(case: Case) -> None:
+    raw = case.text.encode()[-6000:]
+    assert essence(classify((raw[i : i + 1] for i in range(len(raw))), case.signals)) == essence(
+        classify(raw, case.signals)
+    )
+
+
+def blocks_by_rank(text: str) -> list[tuple[str, str]]:
+    """(rank, lines) in order: a line without a prefix belongs to the line before it."""
+    blocks: list[tuple[str, str]] = []
+    for line in text.splitlines(keepends=True):
+        found = BRACKET.search(line)
+        if found is not None or not blocks:
+            blocks.append((found["ranks"] or "" if found else "", line))
+        else:
+            rank, lines = blocks[-1]
+            blocks[-1] = (rank, lines + line)
+    return blocks
+
+
+def interleaved(blocks: list[tuple[str, str]], *, seed: int, spread: int) -> str:
+    """Ranks' blocks in another order, the order within a rank kept; the main process's lines stay in place."""
+    rng = random.Random(seed)
+    order = [(i + (rng.randint(0, spread) if rank else 0), i) for i, (rank, _) in enumerate(blocks)]
+    latest: dict[str, int] = {}
+    barrier, keys = -1, []
+    for (rank, _), (when, i) in zip(blocks, order, strict=True):
+        if not rank:
+            when = max([*latest.values(), when, barrier])
+            barrier = when
+        when = max(when, latest.get(rank, -1), barrier)
+        latest[rank] = when
+        keys.append((when, i))
+    return "".join(blocks[i][1] for _, i in sorted(keys))
+
+
+@pytest.mark.parametrize("case", MULTI_RANK, ids=lambda case: case.id)
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32), spread=st.integers(0, 40))
+def test_another_interleaving_of_ranks_gives_the_same_verdict(case: Case, seed: int, spread: int) -> None:
+    text = interleaved(blocks_by_rank(case.text), seed=seed, spread=spread)
+    assert differences(classify(text, case.signals), case.expect) == []
+
+
+PREFIXES = {
+    "compose": "sglang-1  | ",
+    "compose with colour": "\x1b[36msglang-1  | \x1b[0m",
+    "pod": "[pod/sglang-0/server] ",
+    "kubernetes time": "2026-01-20T02:40:28.007919077Z ",
+    "CRI": "2026-01-20T02:40:28.007919077+00:00 stderr F ",
+    "journald": "Sep 04 12:12:40 rig-7 docker[2210]: ",
+    "journald iso": "2026-09-04T12:12:40+0200 rig-7 sglang.service[2210]: ",
+    "ray": "(SGLangActor pid=4711, ip=10.0.0.7) ",
+    "wrapper": "2025-03-07 23:50:20,740 - __main__ - INFO - ",
+    "loguru": "2026-03-07 23:50:20.740 | INFO     | launcher.main:relay:88 - ",
+    "slurm": "0: ",
+    "compose in journald": "Sep 04 12:12:40 rig-7 dockerd[2210]: node-b2 | ",
+}
+
+
+@pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES.keys())
+@each_case
+def test_a_prefix_on_every_line_changes_nothing(case: Case, prefix: str) -> None:
+    text = "".join(prefix + line for line in case.lines)
+    assert differences(classify(text, case.signals), case.expect) == []
+
+
+@each_case
+def test_colours_change_nothing(case: Case) -> None:
+    text = "".join(f"\x1b[32m{line.rstrip(chr(10))}\x1b[0m\n" for line in case.lines)
+    assert differences(classify(text, case.signals), case.expect) == []
+
+
+@each_case
+def test_windows_line_ends_change_nothing(case: Case) -> None:
+    text = case.text.replace("\n", "\r\n")
+    verdict = classify(text, case.signals)
+    assert differences(verdict, case.expect) == []
+    assert verdict.deciding == classify(case.text, case.signals).deciding
+
+
+@pytest.mark.parametrize("case", [case for case in ALL if "server_args=" in case.text], ids=lambda case: case.id)
+def test_an_earlier_life_changes_nothing_but_the_list(case: Case) -> None:
+    other = next(one for one in ALL if one.id == "o01_kv_profile_current_value")
+    verdict = classify(other.text + case.text, case.signals)
+    assert differences(verdict, case.expect) == []
+    assert "kv-profile" in verdict.lives[0]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.binary(max_size=200), max_size=20))
+def test_any_bytes_are_read(chunks: list[bytes]) -> None:
+    reader = Classifier()
+    for chunk in chunks:
+        reader.feed(chunk)
+        reader.verdict()
+    reader.close()
+    assert not reader.verdict().reached_ready
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=st.sampled_from(ALL), seed=st.integers(0, 2**32))
+def test_damaged_logs_are_read(case: Case, seed: int) -> None:
+    rng = random.Random(seed)
+    raw = bytearray(case.text.encode())
+    for _ in range(rng.randint(1, 60)):
+        at = rng.randrange(len(raw))
+        raw[at : at + rng.randint(0, 30)] = rng.randbytes(rng.randint(0, 30))
+    classify(bytes(raw), case.signals)
+
+
+def test_memory_does_not_grow_with_the_log() -> None:
+    """A line without end, a million bars, and a loop of tracebacks all stay small."""
+    reader = Classifier()
+    for _ in range(40):
+        reader.feed("x" * 100_000)
+    for n in range(20_000):
+        reader.feed(f"\rDeepGEMM warmup:  48%|####     | {n}/16384 [04:10<04:31, 31.38it/s]")
+    for n in range(2_000):
+        reader.feed(
+            "[2026-01-01 00:00:00 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+            f'  File "/x/sglang/srt/a.py", line {n}, in f\n    f()\nRuntimeError: {n}\n\n'
+        )
+    life = reader.life
+    assert sum(len(signs) for signs in life.signs.values()) <= 1000
+    assert len(life.blocks) <= 64
+    assert len(life.activity.bar) < 1000
