@@ -23,7 +23,6 @@ def answer(version: str = "3.11", *, venv: bool = True, real: str = "") -> dict[
         "full": f"{version}.7",
         "real": real or f"/real/python{version}",
         "venv": venv,
-        "platform": "linux-x86_64",
     }
 
 

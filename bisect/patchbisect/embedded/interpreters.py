@@ -18,13 +18,17 @@ torch and again and again, 3.12 and 3.13 once, with the other pins and a CUDA bu
 """
 
 _PROBE = """
-import importlib.util, json, os, sys, sysconfig
+import json, os, sys
+try:
+    import ensurepip, venv
+    can = bool(ensurepip.version())  # an empty folder can be imported too
+except (ImportError, AttributeError):
+    can = False
 print(json.dumps({
     "version": "%d.%d" % sys.version_info[:2],
     "full": "%d.%d.%d" % sys.version_info[:3],
     "real": os.path.realpath(sys.executable),
-    "venv": all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")),
-    "platform": sysconfig.get_platform(),
+    "venv": can,
 }))
 """
 
@@ -39,7 +43,6 @@ class Interpreter:
     real: str
     venv: bool
     """Whether it can make virtual environments (Debian ships that apart, in python3-venv)."""
-    platform: str
 
 
 def probe(path: Path, *, run: Run) -> Interpreter | None:

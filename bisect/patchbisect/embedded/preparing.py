@@ -219,8 +219,8 @@ class _Preparation:
         if refusal:
             raise NoWheels(
                 refusal,
-                remedy="set embedded.torch-index in invoke.yaml to an index (PyTorch publishes one) or a folder of wheels "
-                f"that has a CPU build of {wanted}",
+                remedy="set embedded.torch-index in invoke.yaml to a place that has a CPU build of "
+                f"{wanted}: an index (PyTorch publishes one) or a folder of wheels",
             )
         pip.install(_RAW, wanted, progress=lambda what: self.say("torch", what))
 
