@@ -168,6 +168,8 @@ class Classifier:
         if life.blocks:
             life.close_messages()
         life.last_time = time
+        if not life.first_time:
+            life.first_time = time
         head = message[: vocabulary.HEAD_LENGTH]
         if head in vocabulary.NOISE_HEADS:
             return
@@ -185,7 +187,7 @@ class Classifier:
         if head == "INFO:    " and "Uvicorn" not in message and "hutdown" not in message:
             return
         if head == "server_ar" and message.startswith("server_args="):
-            self._server_args(line, message, events)
+            self._server_args(line, message, time, events)
         elif has_words(message):
             event = life.message(line=line, text=message, time=time, rank=rank)
             if event is not None:
@@ -234,13 +236,14 @@ class Classifier:
 
     # --- lives ------------------------------------------------------------------------------------
 
-    def _server_args(self, line: int, text: str, events: list[Event]) -> None:
+    def _server_args(self, line: int, text: str, time: str, events: list[Event]) -> None:
         life = self._life
-        if (life.args_line and not self._is_other_node(text)) or life.has_fatal or life.signs[Grade.CLUE]:
-            self._begin_life(line, events)
-        elif life.args_line:
+        if life.args_line and self._is_other_node(text):
             life.other_args.append(text)
             return
+        late = bool(life.first_time) and time <= life.first_time  # its ranks' lines overtook it
+        if life.args_line or ((life.has_fatal or life.signs[Grade.CLUE]) and not late):
+            self._begin_life(line, events)
         self._life.args_line = text
         if not events or events[-1].what is not What.LIFE:
             events.append(Event(What.LIFE, line, self._life.last_time, "", None, None, ""))

@@ -184,7 +184,7 @@ def _where(reading: Reading) -> str:
 
 def _position(reading: Reading, life: Life, progress: Progress) -> Position:
     """Where the failing rank stood; where all stood if it never said."""
-    if life.ready_line and reading.sign.line > life.ready_line:
+    if life.was_ready(line=reading.sign.line, time=reading.sign.time):
         return Position(Role.TARGET, Stage.SERVING, ended=False)
     if life.http_line and reading.sign.line > life.http_line:
         return Position(Role.TARGET, Stage.WARMUP, ended=False)

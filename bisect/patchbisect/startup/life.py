@@ -115,6 +115,7 @@ class Life:
         self.http_line = 0
         self.fired_line = 0
         self.fired_text = ""
+        self.fired_time = ""
         self.ready_line = 0
         self.shutdown_line = 0
         self.exit_code: int | None = None
@@ -126,6 +127,7 @@ class Life:
         self.activity = Activity()
         self.last_line = line
         self.last_text = ""
+        self.first_time = ""
         self.last_time = ""
         self.told_line = 0
         self._handled_line = -10
@@ -141,6 +143,12 @@ class Life:
     def has_begun(self, rank: str) -> bool:
         track = self.tracks.get(rank)
         return track is not None and any(mark.kind is Kind.DIST_BEGIN for mark in track.marks)
+
+    def was_ready(self, *, line: int, time: str) -> bool:
+        """Whether the server had said that it is ready; within one second it had, for a dead one cannot say it."""
+        if not self.ready_line:
+            return False
+        return time >= self.fired_time if time and self.fired_time else line > self.ready_line
 
     @property
     def has_fatal(self) -> bool:
@@ -158,7 +166,7 @@ class Life:
     def fired_up(self, line: int, text: str) -> Event | None:
         if self.fired_line:
             return None
-        self.fired_line, self.fired_text = line, text
+        self.fired_line, self.fired_text, self.fired_time = line, text, self.last_time
         self._note_ready(line)
         return Event(What.READY, line, self.last_time, "", None, Stage.SERVING, text)
 
