@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from patchbisect.config import nearest
 from patchbisect.errors import UsageError
 from patchbisect.journal import Entry, Journal
 from patchbisect.wire import Json
@@ -48,10 +47,3 @@ def held_runs(directory: Path) -> set[str]:
     """Every record that some bisection rests on."""
     journals = (Journal(path) for path in directory.glob("*/journal.jsonl"))
     return {run for journal in journals for run in runs_of(list(journal.entries()))}
-
-
-def unknown(identifier: str, *, runs: list[str], bisections: list[str]) -> UsageError:
-    """Neither a run nor a bisection has that name."""
-    return UsageError(
-        f"no run and no bisection '{identifier}'", remedy=nearest(identifier, [*runs[-20:], *bisections[-20:]])
-    )

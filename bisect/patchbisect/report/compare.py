@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from patchbisect.model import Outcome, Stage
+from patchbisect.model import Outcome, Stage, Verdict
 from patchbisect.redact import MASK, is_secret
 from patchbisect.report.reading import RankReading, Reading
 from patchbisect.report.sources import Source
+from patchbisect.report.text import outcome
 from patchbisect.wire import Json, verdict_to_json
 
 _NOISE = frozenset(
@@ -270,10 +271,19 @@ def _ending(left: Source, right: Source, cause: list[Difference]) -> str:
     """What the endings say where no formula explains them."""
     a, b = left.reading, right.reading
     if str(a.verdict.signature) == str(b.verdict.signature):
-        return f"; both end the same way ({a.verdict.outcome})"
+        return f"; both end the same way: {_named(a)}"
     if not cause and _launched(left) and _launched(right):
         return "; no recorded cause differs: the failure comes and goes by itself, or the machine changed"
-    return f"; {a.verdict.outcome} became {b.verdict.outcome}"
+    return f"; {_named(a)} became {_named(b)}"
+
+
+def _named(reading: Reading) -> str:
+    return outcome(verdict_to_json(reading.verdict))
+
+
+def _is_sizing(verdict: Verdict) -> bool:
+    """The pool was refused by the sizing formula: the settings' doing."""
+    return verdict.outcome is Outcome.OOM and verdict.cause == Stage.KV_PROFILE
 
 
 def _code_clause(a: Source, b: Source, cause: list[Difference]) -> str:
@@ -291,8 +301,7 @@ def _same_until_sizing(a: Reading, b: Reading) -> bool:
     """Whether no failure but that of the sizing, which settings decide, and no memory before it tells them apart."""
     unlike = str(a.verdict.signature) != str(b.verdict.signature)
     failed_otherwise = any(
-        reading.verdict.outcome not in (Outcome.READY, Outcome.KV_ALLOCATED)
-        and (reading.verdict.outcome, reading.verdict.cause) != (Outcome.OOM, Stage.KV_PROFILE)
+        reading.verdict.outcome not in (Outcome.READY, Outcome.KV_ALLOCATED) and not _is_sizing(reading.verdict)
         for reading in (a, b)
     )
     return not (unlike and failed_otherwise) and not _memory_differs(a, b)
@@ -335,24 +344,14 @@ def _setting_clauses(cause: list[Difference]) -> Iterable[str]:
 
 def _sizing(a: Reading, b: Reading) -> str:
     """The sizing formula with both fractions put in, where the fraction is what differs."""
-    rests = [_rest(reading) for reading in (a, b)]
-    if None in rests or a.verdict.facts["mem_fraction"] == b.verdict.facts["mem_fraction"]:
+    mine, theirs = a.ledger.sizing, b.ledger.sizing
+    if not (_is_sizing(a.verdict) or _is_sizing(b.verdict)):
         return ""
-    left, right = (
-        f"{reading.verdict.facts['mem_fraction']} leaves {rest:+.2f} GiB for the KV pool"
-        for reading, rest in zip((a, b), rests, strict=True)
+    if mine is None or theirs is None or mine.fraction == theirs.fraction:
+        return ""
+    if mine.budget_gb is None or theirs.budget_gb is None:
+        return ""
+    return (
+        f": {mine.fraction:g} leaves {mine.budget_gb:+.2f} GiB for the KV pool, "
+        f"{theirs.fraction:g} leaves {theirs.budget_gb:+.2f} GiB"
     )
-    return f": {left}, {right}"
-
-
-def _rest(reading: Reading) -> float | None:
-    """available - total * (1 - fraction) of the rank that is worst off, GiB."""
-    fraction = reading.verdict.facts.get("mem_fraction")
-    rests = []
-    for rank in reading.ranks:
-        weights = _part_of(rank, "weights")
-        nccl = _part_of(rank, "NCCL") or 0.0
-        if fraction is not None and weights is not None:
-            total = rank.total_gb - nccl
-            rests.append(total - weights - total * (1 - fraction))
-    return min(rests, default=None)

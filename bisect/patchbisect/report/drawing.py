@@ -95,7 +95,7 @@ class Bars(Generic[T]):
 
 PART_CLASSES = {
     "NCCL": "c-nccl", "weights": "c-weights", "draft weights": "c-weights2", "KV pools": "c-kv",
-    "draft KV pools": "c-kv2", "graphs": "c-graphs", "draft graphs": "c-graphs", "other": "c-other", "free": "c-free",
+    "draft KV pools": "c-kv2", "graphs": "c-graphs", "other": "c-other", "free": "c-free",
 }  # fmt: skip
 STAGE_CLASSES = {
     "import": "c-other", "dist-init": "c-nccl", "weight-load": "c-weights", "kv-profile": "c-kv2", "kv-alloc": "c-kv",

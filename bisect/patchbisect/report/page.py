@@ -96,7 +96,8 @@ class Page:
     answer: str
     """One word of the answer: ``found`` … or a run's outcome."""
     headline: str
-    good: bool
+    tone: str
+    """``bad`` (something is broken, and here it is), ``good``, or ``open`` (not decided)."""
     facts: tuple[tuple[str, str], ...]
     """(name, value) right under the headline."""
     deciding: str
@@ -143,7 +144,7 @@ def of_finding(finding: Json, store: Store) -> Page:
         title=f"Bisection {finding.get('id', '')}".strip(),
         answer=_ANSWERS.get(finding["answer"], str(finding["answer"])),
         headline=shortened(culprit["title"] if culprit else finding["reason"], _SHORT),
-        good=finding["answer"] == "found",
+        tone="bad" if finding["answer"] == "found" else "open",
         facts=tuple(_answer_facts(finding)),
         deciding=shortened(bad["verdict"]["deciding"]["text"], _SHORT)
         if bad and bad["verdict"].get("deciding")
@@ -276,6 +277,16 @@ def _diff_kind(line: str) -> str:
 # --- a run ---------------------------------------------------------------------------------------------------------
 
 
+_TOLD = {
+    "ready": "The server started",
+    "kv-allocated": "The server has its KV pool",
+    "oom": "Out of memory",
+    "crash": "The server crashed",
+    "hang": "The server hung",
+    "void": "Says nothing about the code",
+}
+
+
 def of_run(source: Source, store: Store) -> Page:
     """The page of one recorded run."""
     record = source.record
@@ -286,10 +297,10 @@ def of_run(source: Source, store: Store) -> Page:
     return Page(
         kind="run",
         title=f"Run {record['id']}",
-        answer=outcome(verdict),
-        headline=shortened(verdict.get("why") or outcome(verdict), _SHORT),
-        good=verdict["outcome"] in ("ready", "kv-allocated"),
-        facts=tuple(_verdict_facts(record)),
+        answer=_TOLD[verdict["outcome"]],
+        headline=outcome(verdict),
+        tone={"ready": "good", "kv-allocated": "good", "void": "open"}.get(verdict["outcome"], "bad"),
+        facts=tuple(_verdict_facts(record, source)),
         deciding=shortened(verdict["deciding"]["text"], _SHORT) if verdict.get("deciding") else "",
         made=record["created"],
         commands=tuple(commands) if record["origin"] == "trial" else (),
@@ -301,11 +312,18 @@ def of_run(source: Source, store: Store) -> Page:
     )
 
 
-def _verdict_facts(record: Json) -> Iterator[tuple[str, str]]:
+def _verdict_facts(record: Json, source: Source) -> Iterator[tuple[str, str]]:
     point, verdict = record["point"], record["verdict"]
     yield "Point", f"{point['name']} on {record['box']}"
+    if verdict.get("why"):
+        yield "Why", shortened(verdict["why"], _SHORT)
     if verdict.get("advice"):
         yield "Advice", verdict["advice"]
+    ledger = source.reading.ledger
+    if ledger.window and verdict["outcome"] == "oom":
+        yield "Fraction", "; ".join(ledger.window.lines())
+    if ledger.sizing and ledger.sizing.contradiction:
+        yield "Contradiction", ledger.sizing.contradiction
     if verdict.get("patch"):
         yield "Patch", f"{verdict['patch']} touches the file that failed"
     facts = verdict.get("facts", {})
@@ -341,12 +359,12 @@ def _ranked(pair: Sequence[tuple[str, Source]]) -> Iterator[tuple[str, str, Any]
 
 
 def _memory(pair: Sequence[tuple[str, Source]]) -> Drawing | None:
-    bars = [Bars(label, name or label, rank.memory) for label, name, rank in _ranked(pair)]
+    bars = [Bars(label if name else "", name or label, rank.memory) for label, name, rank in _ranked(pair)]
     return drawing.waterfall(bars, title="Where the memory of each rank went")
 
 
 def _stages(pair: Sequence[tuple[str, Source]]) -> Drawing | None:
-    bars = [Bars(label, name or label, rank.spans) for label, name, rank in _ranked(pair)]
+    bars = [Bars(label if name else "", name or label, rank.spans) for label, name, rank in _ranked(pair)]
     return drawing.stages(bars, title="How the time of each rank went")
 
 

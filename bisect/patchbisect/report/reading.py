@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from patchbisect.model import Role, Stage, Verdict
-from patchbisect.startup import Classifier, What
-from patchbisect.startup.ranks import Kind, Mark, settle_roles
+from patchbisect.startup import Classifier, Ledger, What
+from patchbisect.startup.ledger import RankLedger
+from patchbisect.startup.ranks import Mark, settle_roles
 from patchbisect.startup.server_args import ServerArgs
+from patchbisect.startup.vocabulary import Kind
 from patchbisect.wire import Json
 
 _FORMATS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S,%f")
@@ -68,6 +69,7 @@ class Reading:
     arguments: Mapping[str, str]
     """The arguments as the server resolved them, from its ``server_args=`` line."""
     ranks: tuple[RankReading, ...]
+    ledger: Ledger
     seconds: float | None
     """From the launch, or the first time stamp, to the last."""
 
@@ -83,11 +85,13 @@ def read(log: bytes, *, events: Iterable[Json] = (), verdict: Verdict | None = N
         told={event["line"]: float(event["t"]) for event in events if "line" in event and "t" in event},
     )
     up = [(event.what, clock.at(event.line, event.time)) for event in told if event.what in (What.HTTP, What.READY)]
-    ranks = [_rank(label, marks, clock, up) for label, marks in sorted(progress.tracks.items(), key=_rank_order)]
+    verdict = verdict or classifier.verdict()
+    ledger = Ledger.of(classifier, verdict)
     return Reading(
-        verdict=verdict or classifier.verdict(),
+        verdict=verdict,
         arguments=arguments.values,
-        ranks=tuple(ranks),
+        ranks=tuple(_rank(rank, progress.tracks[rank.rank], clock, up) for rank in ledger.ranks),
+        ledger=ledger,
         seconds=clock.last,
     )
 
@@ -117,11 +121,13 @@ def _moment(stamp: str) -> datetime | None:
     return None
 
 
-def _rank(label: str, marks: Sequence[Mark], clock: _Clock, up: Sequence[tuple[What, float | None]]) -> RankReading:
+def _rank(
+    ledger: RankLedger, marks: Sequence[Mark], clock: _Clock, up: Sequence[tuple[What, float | None]]
+) -> RankReading:
     return RankReading(
-        label=label,
+        label=ledger.rank,
         spans=tuple(_spans(marks, clock, up)),
-        memory=tuple(_memory(marks)),
+        memory=tuple(_memory(ledger)),
         free_gb=tuple(
             (clock.at(mark.line, mark.time), mark.avail, f"{mark.stage} {'end' if mark.at_end else 'begin'}")
             for mark in marks
@@ -151,41 +157,26 @@ def _spans(marks: Sequence[Mark], clock: _Clock, up: Sequence[tuple[What, float 
         yield open_span
 
 
-def _memory(marks: Sequence[Mark]) -> Iterable[Part]:
-    """What went where: each part is the fall of the free memory since the line before that told it."""
-    free: float | None = None
+def _memory(ledger: RankLedger) -> Iterable[Part]:
+    """The ledger's steps by kind, in the order in which each kind first took something; last what was left."""
     parts: dict[str, float] = {}
-    for mark in marks:
-        if mark.used and (mark.kind is Kind.DIST_END or (free is None and mark.kind is Kind.LOAD_END)):
-            # Nothing told the free memory before these, but they say what they took.
-            parts[_part(mark)] = parts.get(_part(mark), 0.0) + mark.used
-        if mark.avail is None:
-            continue
-        if free is not None:
-            parts[_part(mark)] = parts.get(_part(mark), 0.0) + free - mark.avail
-        free = mark.avail
+    for entry in ledger.entries:
+        name = _part(entry.name)
+        parts[name] = parts.get(name, 0.0) + entry.gb
     for name, gb in parts.items():
         if abs(gb) >= _SMALLEST_SHOWN_GB:
             yield Part(name, round(gb, 2))
-    if free is not None:
-        yield Part("free", round(free, 2))
+    if ledger.rest_gb is not None:
+        yield Part("free", round(ledger.rest_gb, 2))
 
 
-def _part(mark: Mark) -> str:
-    if mark.kind is Kind.DIST_END:
-        return "NCCL"
-    draft = "draft " if mark.role is Role.DRAFT else ""
-    if mark.kind is Kind.LOAD_END:
+def _part(entry: str) -> str:
+    """The kind of one of the ledger's entries."""
+    draft = "draft " if entry.startswith("draft ") else ""
+    if "weights" in entry and "before" not in entry:
         return f"{draft}weights"
-    if mark.kind is Kind.POOL_END:
+    if any(word in entry for word in ("KV", "Mamba", "tables and rounding")):
         return f"{draft}KV pools"
-    if mark.kind is Kind.CAPTURE_END:
-        return f"{draft}graphs"
-    return "other"
-
-
-def _rank_order(item: tuple[str, Any]) -> tuple[Any, ...]:
-    """``DP1 TP10`` after ``DP1 TP2``."""
-    return tuple(
-        (word.rstrip("0123456789"), int("0" + word.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ_"))) for word in item[0].split()
-    )
+    if entry.startswith("graphs"):
+        return "graphs"
+    return "NCCL" if "NCCL" in entry else "other"

@@ -11,6 +11,7 @@ from patchbisect.tasks.face import console, emit, say, task
 
 if TYPE_CHECKING:
     from patchbisect.records import Record, Store
+    from patchbisect.report.subject import Subject
 
 # Rows of a table where nobody said how many: a screen full, and Rich stays fast.
 _SHOWN = 50
@@ -198,6 +199,7 @@ def adopt(ctx: invoke.Context, log: str, as_: str = "", json: bool = False) -> N
     from patchbisect.errors import UsageError
     from patchbisect.records import Store
     from patchbisect.report.adopting import adopted
+
     if not as_:
         raise UsageError("an adopted run needs a name", remedy=f"invoke adopt {log} --as NAME")
     project = load_project()
@@ -237,3 +239,41 @@ def diff_runs(ctx: invoke.Context, a: str, b: str, json: bool = False) -> None:
     from patchbisect.report.text import comparison_page
 
     console().print(comparison_page(comparison))
+
+
+@task(
+    help={
+        "of": "a bisection or a run: its id, the beginning of it, a run's name, or 'last' (the last bisection)",
+        "html": "write one self-contained page to this file",
+        "markdown": "print Markdown for an issue or a pull request",
+        "json": "print the JSON document it is made from",
+    }
+)
+def report(ctx: invoke.Context, of: str = "last", html: str = "", markdown: bool = False, json: bool = False) -> None:
+    """Report a bisection or a run: the answer and its proof first, then everything they rest on.
+
+    Example: invoke report --of last --html report.html
+    """
+    subject = _subject(of)
+    if json:
+        emit(subject.document)
+    elif markdown:
+        from patchbisect.report import markdown as as_markdown
+
+        sys.stdout.write(as_markdown.rendered(subject.page))
+    elif not html:
+        console().print(subject.text)
+    if html:
+        from pathlib import Path
+
+        from patchbisect.report import html as as_html
+
+        size = Path(html).write_text(as_html.rendered(subject.page), encoding="utf-8")
+        say(f"{html}: {size / 1000:.0f} kB")
+
+
+def _subject(name: str) -> Subject:
+    from patchbisect.config import load_project
+    from patchbisect.report.subject import subject
+
+    return subject(load_project().state, name)

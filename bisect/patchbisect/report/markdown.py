@@ -1,0 +1,90 @@
+"""The page as Markdown for an issue or a pull request (GitHub's dialect).
+
+Whatever comes from logs and patches stands in code spans and fences that it cannot close: it can neither be markup,
+nor mention a person, nor link.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from patchbisect.report.page import Page
+
+_SIGNS = {"confirmed": "✅", "refuted": "❌", "open": "➖", "good": "✅", "bad": "❌", "skip": "❔", "void": "➖"}
+_MOST_ROWS = 60
+
+
+def rendered(page: Page) -> str:
+    """The report, shortest part first; long parts are folded."""
+    return "\n".join(_lines(page)) + "\n"
+
+
+def _lines(page: Page) -> Iterator[str]:
+    yield f"## {page.answer}: {code(page.headline)}"
+    yield ""
+    if page.deciding:
+        yield from _fence(page.deciding.splitlines())
+    for name, value in page.facts:
+        yield f"- **{name}:** {code(value)}"
+    if page.proof:
+        yield from ("", "### Proof", "")
+        for row in page.proof:
+            run = f" ({code(row.run)})" if row.run else ""
+            yield f"- {_SIGNS[row.word]} {row.claim}: {code(row.status)}{run}"
+    if page.commands:
+        yield from ("", "### Reproduce", "")
+        for command in page.commands:
+            yield from _fence([f"# {command.who} again", command.task], language="sh")
+            if command.by_hand:
+                yield from _folded(f"{command.who} by hand, on the box", _fence([command.by_hand], language="sh"))
+    if page.excerpt:
+        lines = (f"{'>' if line.deciding else ' '}{line.number:6} {line.text}" for line in page.excerpt.lines)
+        yield from _folded(f"Deciding lines of {page.excerpt.run}", _fence(list(lines)))
+    if page.diff:
+        yield from _folded("The culprit's change", _fence([line.text for line in page.diff], language="diff"))
+    if page.trials:
+        yield from _folded(f"Every launch ({len(page.trials)})", _trials(page))
+    if page.environment:
+        rows = (f"- **{name}:** {code(value)}" for name, value in page.environment)
+        yield from _folded("Environment", rows)
+
+
+def _trials(page: Page) -> Iterator[str]:
+    yield "| # | why | point | told | verdict | s | run |"
+    yield "|--:|---|---|---|---|--:|---|"
+    for trial in page.trials[:_MOST_ROWS]:
+        cells = (trial.point, trial.verdict, trial.run)
+        point, verdict, run = (code(cell).replace("|", "\\|") for cell in cells)
+        told = f"{_SIGNS[trial.observation]} {trial.observation}"
+        yield f"| {trial.number} | {trial.purpose} | {point} | {told} | {verdict} | {trial.seconds} | {run} |"
+    if len(page.trials) > _MOST_ROWS:
+        yield f"\n{len(page.trials) - _MOST_ROWS} more are in the full report."
+
+
+def code(text: str) -> str:
+    """``text`` as a code span that it cannot leave."""
+    flat = " ".join(text.split())
+    if not flat:
+        return ""
+    ticks = "`" * (_longest_run(flat) + 1)
+    pad = " " if flat.startswith("`") or flat.endswith("`") else ""
+    return f"{ticks}{pad}{flat}{pad}{ticks}"
+
+
+def _fence(lines: Sequence[str], *, language: str = "") -> Iterator[str]:
+    ticks = "`" * max(3, max((_longest_run(line) for line in lines), default=0) + 1)
+    yield ticks + language
+    yield from lines
+    yield ticks
+    yield ""
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)
+
+
+def _folded(title: str, lines: Iterable[str]) -> Iterator[str]:
+    yield from ("", f"<details><summary>{title}</summary>", "")
+    yield from lines
+    yield from ("", "</details>")
