@@ -21,6 +21,13 @@ class Source:
     reading: Reading
     samples: tuple[Json, ...] = ()
 
+    @property
+    def label(self) -> str:
+        """Short, for a picture: the run's own name, its id, or the file's."""
+        if self.record is None:
+            return Path(self.name).stem
+        return str(self.record["tags"][0]) if self.record["tags"] else self.name
+
 
 def source(store: Store, name: str, *, load: Callable[[str], bytes]) -> Source:
     """The log file of that name (read by ``load``; ``-`` is standard input), else the run. Raises UsageError."""

@@ -277,3 +277,30 @@ def _subject(name: str) -> Subject:
     from patchbisect.report.subject import subject
 
     return subject(load_project().state, name)
+
+
+@task(
+    help={
+        "run": "a run or a log file; repeat it to lay several over each other",
+        "o": "the file to write, .png or .svg",
+        "json": _JSON,
+    },
+    iterable=["run"],
+)
+def plot(ctx: invoke.Context, run: list[str] | None = None, o: str = "plot.png", json: bool = False) -> None:
+    """Draw where the memory of each rank went, and GPU memory over time with the stages marked.
+
+    Example: invoke plot --run baseline --run last -o memory.png
+    """
+    from pathlib import Path
+
+    from patchbisect.report.plotting import plot as draw
+    from patchbisect.report.sources import source
+
+    store = _store()
+    sources = [source(store, name, load=_whole) for name in run or ["last"]]
+    draw(sources, Path(o))
+    if json:
+        emit({"file": o, "runs": [each.name for each in sources]})
+        return
+    say(f"{o}: {', '.join(each.name for each in sources)}")
