@@ -49,8 +49,8 @@ def probe(path: Path, *, run: Run) -> Interpreter | None:
     """Ask the interpreter itself: a pyenv shim can be on PATH and belong to nothing."""
     try:
         done = run([str(path), "-I", "-c", _PROBE], env=clean_environment(), on_line=lambda line: None, keep_open=())
-        answer = json.loads(done.output) if done.exit_code == 0 else None
-    except (OSError, ValueError):
+        answer = json.loads(done.output.splitlines()[-1]) if done.exit_code == 0 else None
+    except (OSError, ValueError, IndexError):
         return None
     return Interpreter(path=path, **answer) if answer else None
 
