@@ -304,3 +304,30 @@ def plot(ctx: invoke.Context, run: list[str] | None = None, o: str = "plot.png",
         emit({"file": o, "runs": [each.name for each in sources]})
         return
     say(f"{o}: {', '.join(each.name for each in sources)}")
+
+
+@task(
+    help={
+        "plain": "lines instead of a screen",
+        "once": "say what is going on now, and do not wait for more",
+        "json": "print one JSON document: what runs now",
+    }
+)
+def watch(ctx: invoke.Context, plain: bool = False, once: bool = False, json: bool = False) -> None:
+    """Follow a launch or a bisection that runs in another shell. Ctrl-C leaves it alone.
+
+    Example: invoke watch
+    """
+    from patchbisect.config import load_project
+    from patchbisect.report import live
+
+    running = live.running(load_project().state)
+    if json:
+        emit({"running": [live.now(path) for path in running]})
+        return
+    if not running:
+        say("nothing runs: invoke runs shows what ran")
+        return
+    with live.shown(plainly=plain or once) as show:
+        for message in live.followed(running[-1], once=once):
+            show(message)

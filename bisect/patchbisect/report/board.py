@@ -1,0 +1,202 @@
+"""What is going on, as data: fed with messages while a trial or a bisection runs, drawn by the live view.
+
+A message is a JSON object with ``kind``: ``begin`` (pid, what), ``step`` (text), ``event`` (t, rank, stage, text,
+values …), ``signals`` (t, gpus …), ``search`` (candidates, confidence, launches, expected), ``end``. It is the same in
+the process that runs the trial and in one that watches from another shell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from patchbisect.report.text import shortened
+from patchbisect.startup import Event
+from patchbisect.wire import Json
+
+_BAR_WIDTH = 24
+_STEPS_SHOWN = 4
+_LONG_SILENCE_S = 10.0
+
+
+def event_message(event: Event, elapsed_s: float) -> Json:
+    """What a log line said, as a message; also the form in which a record keeps its events."""
+    return {
+        "kind": "event",
+        "t": round(elapsed_s, 3),
+        "what": event.what.value,
+        "line": event.line,
+        "rank": event.rank,
+        "role": event.role.value if event.role else None,
+        "stage": event.stage.value if event.stage else None,
+        "text": event.text,
+        "values": event.values,
+    }
+
+
+@dataclass(slots=True)
+class RankBoard:
+    """Where one rank is. ``since`` and ``seconds`` are seconds after the launch."""
+
+    stage: str = ""
+    since: float = 0.0
+    free_gb: float | None = None
+    passed: list[tuple[str, float]] = field(default_factory=list)
+    """(stage, seconds that it took), in order."""
+
+
+@dataclass(slots=True)
+class Board:
+    """The state that the screen shows."""
+
+    what: str = ""
+    steps: list[str] = field(default_factory=list)
+    ranks: dict[str, RankBoard] = field(default_factory=dict)
+    elapsed: float = 0.0
+    last_line: str = ""
+    gpus: list[Sequence[float]] = field(default_factory=list)
+    highest_gb: float = 0.0
+    silent_for_s: float = 0.0
+    search: Json = field(default_factory=dict)
+    launch_seconds: list[float] = field(default_factory=list)
+    ended: bool = False
+
+    def apply(self, message: Json) -> None:
+        """Take one message. An unknown kind is ignored, so that an older watcher can follow a newer run."""
+        kind = message.get("kind")
+        if "t" in message:
+            self.elapsed = max(self.elapsed, float(message["t"]))
+        if kind == "begin":
+            self.what = str(message.get("what", ""))
+        elif kind == "step":
+            self._step(str(message["text"]))
+        elif kind == "event":
+            self._event(message)
+        elif kind == "signals":
+            self.gpus = list(message.get("gpus") or ())
+            self.silent_for_s = float(message.get("silent_for_s") or 0.0)
+            self.highest_gb = max([self.highest_gb, *(gpu[1] for gpu in self.gpus)])
+        elif kind == "search":
+            self.search = {name: value for name, value in message.items() if name != "kind"}
+        elif kind == "end":
+            self.ended = True
+
+    def _step(self, text: str) -> None:
+        self.steps.append(text)
+        if text.startswith("launching"):
+            if self.elapsed:
+                self.launch_seconds.append(self.elapsed)
+            self.ranks, self.elapsed, self.last_line, self.gpus = {}, 0.0, "", []
+
+    def _event(self, message: Json) -> None:
+        self.last_line = str(message.get("text") or self.last_line)
+        stage = message.get("stage")
+        if not stage:
+            return
+        # HTTP and ready lines have no rank: they are said for all.
+        told = list(self.ranks) if message["what"] in ("http", "ready") and self.ranks else [message.get("rank", "")]
+        name = stage if message.get("role") != "draft" else f"draft:{stage}"
+        for label in told:
+            rank = self.ranks.setdefault(label, RankBoard())
+            if rank.stage != name:
+                if rank.stage:
+                    rank.passed.append((rank.stage, self.elapsed - rank.since))
+                rank.stage, rank.since = name, self.elapsed
+            if avail := message.get("values", {}).get("avail"):
+                rank.free_gb = float(avail)
+
+    @property
+    def seconds_to_go(self) -> float | None:
+        """What the expected launches that are left will take; None where nothing was launched to judge by."""
+        left = float(self.search.get("expected", 0)) - int(self.search.get("launches", 0))
+        if not self.launch_seconds or not self.search or left <= 0:
+            return None
+        return left * sum(self.launch_seconds) / len(self.launch_seconds)
+
+
+def drawn(board: Board, *, idle_s: float = 0.0) -> RenderableType:
+    """The board as one screen; ``idle_s`` are the seconds since its last message."""
+    parts: list[RenderableType] = [Text(board.what, style="bold")]
+    if board.search:
+        parts.append(Text(_search_line(board)))
+    parts += [Text(f"  {step}", style="dim") for step in board.steps[-_STEPS_SHOWN:]]
+    if board.ranks:
+        parts += [Text(), _ranks(board, now=board.elapsed + idle_s)]
+    if board.gpus:
+        parts += [Text(), _gpus(board)]
+    if board.last_line:
+        silent = f"  (silent for {board.silent_for_s:.0f} s)" if board.silent_for_s >= 10 else ""
+        parts += [
+            Text(),
+            Text(shortened(board.last_line, 160) + silent, style="dim", overflow="ellipsis", no_wrap=True),
+        ]
+    return Group(*parts)
+
+
+def _search_line(board: Board) -> str:
+    search = board.search
+    words = [f"{search['candidates']} of {search['changes']} changes left to suspect"]
+    if search.get("confidence") is not None:
+        words.append(f"{search['confidence']:.0%} sure")
+    words.append(
+        f"launch {search['launches'] + 1} of about {max(math.ceil(search['expected']), search['launches'] + 1)}"
+    )
+    if (left := board.seconds_to_go) is not None:
+        words.append(f"about {duration(left)} to go")
+    return ", ".join(words)
+
+
+def duration(seconds: float) -> str:
+    """``45 s``, ``12 min`` or ``1 h 20 min``."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _ranks(board: Board, *, now: float) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("rank")
+    table.add_column("stage")
+    table.add_column("s", justify="right")
+    table.add_column("free GiB", justify="right")
+    table.add_column("before that")
+    for label, rank in sorted(board.ranks.items(), key=lambda item: (len(item[0]), item[0])):
+        table.add_row(
+            Text(label or "-"),
+            Text(rank.stage, style="cyan"),
+            f"{max(now - rank.since, 0.0):.1f}",
+            "" if rank.free_gb is None else f"{rank.free_gb:.2f}",
+            Text(", ".join(f"{stage} {seconds:.1f}" for stage, seconds in rank.passed), style="dim"),
+        )
+    return table
+
+
+def _gpus(board: Board) -> Table:
+    table = Table.grid(padding=(0, 1))
+    for index, used, *more in board.gpus:
+        filled = round(_BAR_WIDTH * used / board.highest_gb) if board.highest_gb else 0
+        bar = Text("█" * filled, style="blue") + Text("·" * (_BAR_WIDTH - filled), style="dim")
+        util = f"{more[0]:.0f}%" if more else ""
+        table.add_row(Text(f"GPU {index:.0f}"), bar, Text(f"{used:.1f} GiB"), Text(util))
+    return table
+
+
+def plain(message: Json) -> str:
+    """One line for one message; empty where it is not worth one."""
+    kind = message.get("kind")
+    if kind == "begin":
+        return str(message.get("what", ""))
+    if kind == "step":
+        return f"  {message['text']}"
+    if kind == "search":
+        return "  " + _search_line(Board(search=message))
+    if kind != "event":
+        return ""
+    rank = f" {message['rank']}" if message.get("rank") else ""
+    return f"  {message['t']:6.1f} s  {message.get('stage') or message['what']:13}{rank} {message['text'][:110]}"
