@@ -4,6 +4,7 @@ from patchbisect.box.box import Box, Lease, open_box
 from patchbisect.box.run import Run
 from patchbisect.box.settings import BoxSettings
 from patchbisect.box.values import (
+    Applied,
     BoxFacts,
     CleanReport,
     Exited,
@@ -16,6 +17,7 @@ from patchbisect.box.values import (
 )
 
 __all__ = [
+    "Applied",
     "Box",
     "BoxFacts",
     "BoxSettings",

@@ -21,7 +21,8 @@ from patchbisect.box.link import Link, ProcessLink
 from patchbisect.box.run import Run
 from patchbisect.box.secrets import masked_argv, masked_env, secret_values
 from patchbisect.box.settings import BoxSettings
-from patchbisect.box.values import BoxFacts, CleanReport, LaunchSpec, LeaseHeld, PlacedCode
+from patchbisect.box.values import Applied, BoxFacts, CleanReport, LaunchSpec, LeaseHeld, PlacedCode
+from patchbisect.errors import UsageError
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +111,8 @@ class Box:
             "gpus": list(settings.gpus),
             "lease_dir": settings.lease_directory,
             "checkout": settings.checkout,
+            "build": list(settings.build),
+            "build_sources": list(settings.build_sources),
             "min_free_gb": settings.min_free_gb,
             "gpu_idle_gb": settings.gpu_idle_gb,
             "gpu_slack_gb": settings.gpu_slack_gb,
@@ -243,25 +246,36 @@ class Box:
     def put_code(self, mirror: Path, commit: str) -> PlacedCode:
         """The code of ``commit`` on the box, in a tree of the tool's own. Only what the box lacks travels."""
         began = time.monotonic()
-        tree = code.tree_of(mirror, commit)
-        answer = self.ask("place", commit=commit, tree=tree)
-        if answer.get("missing"):
-            answer = self._send_code(mirror, commit, answer["tips"], verb="receive", args={"tree": tree})
-        return PlacedCode(
-            commit=commit,
-            tree=answer["tree"],
-            path=answer["path"],
-            placed=answer["placed"],
-            seconds=time.monotonic() - began,
-            note=answer["note"],
-        )
+        answer = self._with_code("place", mirror, commit, tree=code.tree_of(mirror, commit))
+        return PlacedCode(commit=commit, seconds=time.monotonic() - began, **answer)
 
-    def _send_code(
-        self, mirror: Path, commit: str, tips: Sequence[str], *, verb: str, args: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        with code.bundle(mirror, commit, tips) as file:
-            request = {**self.request(verb, commit=commit, **args), "payload": file.stat().st_size}
-            return self._ask(request, lambda: code.parts(file))
+    def apply(
+        self, mirror: Path, commit: str, *, patches: Sequence[str] = (), rescue: bool = False, in_place: bool = False
+    ) -> PlacedCode:
+        """Bring ``applied/`` on the box, or with ``in_place`` the user's own checkout, to ``commit``; read it back.
+
+        Needs the lease. Raises CodeChanged when files were changed there by hand; ``rescue`` keeps them under
+        ``refs/patchbisect/rescued/`` and goes on.
+        """
+        began = time.monotonic()
+        answer = self._with_code("apply", mirror, commit, patches=list(patches), rescue=rescue, in_place=in_place)
+        return PlacedCode(seconds=time.monotonic() - began, patches=tuple(patches), **answer)
+
+    def applied(self) -> Applied | None:
+        """What ``apply`` put there last, as it is now; None when it never did."""
+        answer = self.ask("applied")
+        lists = {name: tuple(answer[name]) for name in ("patches", "changed")} if answer else {}
+        return Applied(**{**answer, **lists}) if answer else None
+
+    def _with_code(self, verb: str, mirror: Path, commit: str, **args: Any) -> dict[str, Any]:
+        """Ask for something that needs ``commit`` on the box; send what it lacks and ask again."""
+        answer = self.ask(verb, commit=commit, **args)
+        if answer.get("missing"):
+            with code.bundle(mirror, commit, answer["tips"]) as file:
+                request = {**self.request("receive", commit=commit), "payload": file.stat().st_size}
+                self._ask(request, lambda: code.parts(file))
+            answer = self.ask(verb, commit=commit, **args)
+        return answer
 
     # .. launches
 
@@ -297,12 +311,22 @@ class Box:
         return Run(self, launch_id, secrets=secrets)
 
 
+def _link(name: str, settings: BoxSettings) -> Link:
+    if settings.host and settings.prefix:
+        raise UsageError(f"box {name} has both `host` and `prefix`", remedy="keep one of them")
+    if settings.host:
+        from patchbisect.box.ssh import SshLink  # Paramiko costs 0.1 s that a local box need not pay
+
+        return SshLink(settings.host, name=name, timeout_s=settings.link_timeout_s)
+    return ProcessLink(settings.prefix, name=name)
+
+
 @contextlib.contextmanager
 def open_box(name: str, settings: BoxSettings, *, state: Path) -> Iterator[Box]:
     """The box ``name``. Nothing is reached before it is first asked. ``state`` is the tool's state directory here."""
     local = not settings.host and not settings.prefix
     directory = settings.directory or (str(state.absolute() / "box") if local else "~/.patchbisect-box")
-    box = Box(name, settings, ProcessLink(settings.prefix, name=name), directory=directory)
+    box = Box(name, settings, _link(name, settings), directory=directory)
     try:
         yield box
     finally:

@@ -13,31 +13,41 @@ from patchbisect.box.failures import KINDS, LinkLost, Unreachable
 from patchbisect.box.link import Channel, Link
 from patchbisect.errors import BoxError
 
-AGENT = Path(__file__).with_name("agent.py").read_bytes()
+FILES = {path.name: path.read_text(encoding="utf-8") for path in Path(__file__).with_name("agent").glob("*.py")}
+AGENT = json.dumps(FILES, sort_keys=True).encode()
 AGENT_ID = hashlib.sha256(AGENT).hexdigest()[:12]
 HEARTBEAT_S = 5.0
 NOISE_LIMIT = 1 << 16
 """Bytes of a login's own chatter on standard output that are skipped before the agent's first line."""
 
 BOOT = """\
-import hashlib,importlib,os,sys
-d=os.path.realpath(os.path.expanduser(sys.argv[1]));h=sys.argv[2];n="agent-"+h;p=os.path.join(d,n+".py")
-def ok():
-    try: return hashlib.sha256(open(p,"rb").read()).hexdigest()[:12]==h
+import hashlib,importlib,json,os,shutil,sys
+d=os.path.realpath(os.path.expanduser(sys.argv[1]));h=sys.argv[2]
+home=os.path.join(d,"agent-"+h);p=os.path.join(home,"patchbisect_agent")
+def there():
+    try: f={n:open(os.path.join(p,n),encoding="utf-8").read() for n in os.listdir(p) if n.endswith(".py")}
     except OSError: return False
-if sys.version_info<(3,9): sys.exit("patchbisect: python "+sys.version.split()[0]+" is too old for the agent, 3.9 is needed")
-if not ok():
+    return hashlib.sha256(json.dumps(f,sort_keys=True).encode()).hexdigest()[:12]==h
+if sys.version_info<(3,9):
+    sys.exit("patchbisect: Python "+sys.version.split()[0]+" is too old for the agent, which needs 3.9")
+if not there():
     print("\\npatchbisect need agent",flush=True)
-    b=sys.stdin.buffer.read(int(sys.argv[3]))
+    f=json.loads(sys.stdin.buffer.read(int(sys.argv[3])))
+    t=home+".%d"%os.getpid()
     try:
-        os.makedirs(d,mode=0o700,exist_ok=True)
-        t=p+".%d"%os.getpid()
-        with open(t,"wb") as f: f.write(b)
-        os.rename(t,p)
-    except OSError as e: sys.exit("patchbisect: %s cannot be written: %s"%(d,e.strerror))
-sys.path.insert(0,d)
-sys.exit(importlib.import_module(n).main(["serve",d]))
+        os.makedirs(os.path.join(t,"patchbisect_agent"),mode=0o700)
+        for n in f:
+            with open(os.path.join(t,"patchbisect_agent",n),"w",encoding="utf-8") as o: o.write(f[n])
+        if not there():
+            shutil.rmtree(home,ignore_errors=True)
+            os.rename(t,home)
+    except OSError as e:
+        if not there(): sys.exit("patchbisect: %s cannot be written: %s"%(d,e.strerror))
+    finally: shutil.rmtree(t,ignore_errors=True)
+sys.path.insert(0,home)
+sys.exit(importlib.import_module("patchbisect_agent.main").main(["serve",d]))
 """
+"""Starts the agent; where it is not there yet, or was damaged, asks for it first."""
 
 
 class Conversation:

@@ -1,7 +1,8 @@
 """How bytes get to a box and back. One way for every kind of box: run ``sh`` there and speak to it.
 
 The only word on any remote command line is ``sh``. What to run comes on its standard input, quoted, so a login
-shell's dialect, a prefix that joins words with blanks (``ssh``) and one that does not (``docker exec``) are all the same.
+shell's dialect, a prefix that joins words with blanks (``ssh``) and one that does not (``docker exec``) are all
+the same.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ProcessChannel:
 
     def __init__(self, command: Sequence[str], *, name: str) -> None:
         self._name = name
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
         try:
             self._process = subprocess.Popen(
                 command,

@@ -1,37 +1,22 @@
-"""Which names hold secrets, and how their values are kept out of everything that is shown or stored."""
+"""How the values of secrets are kept out of what is shown or stored of a launch. Which names hold them: ``redact``."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-MASK = "*****"
+from patchbisect.redact import MASK
+from patchbisect.redact import is_secret as _is_secret
+
 SHORTEST = 6
 """A shorter value is not looked for in logs: starring out every ``8`` would destroy them."""
 
-_LAST_WORDS = frozenset(
-    {"token", "key", "secret", "password", "passwd", "passphrase", "credential", "credentials", "pat"}
-)
-_ANYWHERE = re.compile(r"password|passwd|secret|api_?key|access_?key|private_?key", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(?<=://)([^/\s:@]*):([^/\s@]+)@")
 
 
 def is_secret(name: str, *, also: Collection[str] = ()) -> bool:
-    """Whether a variable or flag of that name holds a secret.
-
-    ``HF_TOKEN``, ``--api-key``, ``--ssl-keyfile-password`` do; ``--tokenizer-path``, ``--max-total-tokens`` and
-    ``--speculative-token-map`` do not. ``also`` names further ones.
-    """
-    plain = name.lstrip("-").replace("-", "_").replace(".", "_").lower()
-    if plain in {other.lstrip("-").replace("-", "_").lower() for other in also}:
-        return True
-    return plain.rpartition("_")[2] in _LAST_WORDS or bool(_ANYWHERE.search(plain))
-
-
-def split_env(env: Mapping[str, str], *, also: Collection[str] = ()) -> tuple[dict[str, str], dict[str, str]]:
-    """``env`` as (what may be shown, what is secret)."""
-    secret = {name: value for name, value in env.items() if is_secret(name, also=also)}
-    return {name: value for name, value in env.items() if name not in secret}, secret
+    """Whether a variable, or a flag with its dashes, holds a secret."""
+    return _is_secret(name.removeprefix("--"), more=also)
 
 
 def masked_url(text: str) -> str:

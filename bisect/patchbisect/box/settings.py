@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from patchbisect.model import EMPTY
 
-MACHINE_WIDE_LEASES = "/var/tmp/patchbisect-lease"
-
 
 @dataclass(frozen=True, slots=True)
 class BoxSettings:
@@ -38,8 +36,9 @@ class BoxSettings:
     """The GPUs that belong to this box, by NVML index; none named means the whole machine."""
     secrets: tuple[str, ...] = ()
     """Names of variables and flags whose values are secret although they do not sound like it."""
-    lease_directory: str = MACHINE_WIDE_LEASES
-    """Shared by all users of the machine."""
+    lease_directory: str = ""
+    """Where the lease book is. Empty: ``/var/tmp/patchbisect-lease``, shared by all users of the machine, where it has
+    GPUs; else in ``directory``."""
     lease_s: float = 120.0
     """How long a lease lives without being renewed."""
     build: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ class GpuFacts:
 
 @dataclass(frozen=True, slots=True)
 class BoxFacts:
-    """The fingerprint of a machine. ``gpu_source`` is ``nvml``, ``nvidia-smi`` or ``none``, ``gpu_why`` why no better."""
+    """The fingerprint of a machine. ``gpu_source``: ``nvml``, ``nvidia-smi`` or ``none``; ``gpu_why``: why."""
 
     hostname: str
     boot_id: str
@@ -57,6 +57,17 @@ class PlacedCode:
     seconds: float
     note: str = ""
     patches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What ``apply`` put on the box, as it is on disk now. ``changed`` are files changed by hand since."""
+
+    commit: str
+    tree: str
+    path: str
+    patches: tuple[str, ...]
+    changed: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

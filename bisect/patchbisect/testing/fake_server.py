@@ -5,8 +5,8 @@ Runs as a plain file on any Python >= 3.9 with the standard library alone, so th
 
     python fake_server.py --log real.log --pace 0.01 --end hang --port 30000
 
-``--end``: ``exit:N`` · ``signal:N`` (kills itself) · ``hang`` (lives on in silence) · ``serve`` (needs ``--port``; answers
-``/health`` with 200 once the log is out, before that with 503). Options of a real server that it does not know are ignored.
+``--end``: ``exit:N`` · ``signal:N`` (kills itself) · ``hang`` (lives on in silence) · ``serve`` (needs ``--port``;
+answers ``/health`` with 200 once the log is out, before that with 503). Options of a real server are ignored.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 FLOOD_LINE = b"flood " + b"x" * 1017 + b"\n"
 
@@ -66,8 +67,7 @@ def overwrite_title(title: str) -> None:
     """What setproctitle does: the memory of argv and environ is written over, so /proc shows neither any more."""
     import ctypes
 
-    with open("/proc/self/stat", encoding="ascii") as file:
-        fields = file.read().rpartition(")")[2].split()
+    fields = Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     begin, end = int(fields[45]), int(fields[48])
     raw = title.encode()[: end - begin - 1]
     ctypes.memset(begin, 0, end - begin)
@@ -101,8 +101,7 @@ class Server:
 def print_log(options: argparse.Namespace) -> None:
     lines = [line.encode() for line in options.line]
     if options.log:
-        with open(options.log, "rb") as file:
-            lines = file.read().splitlines() + lines
+        lines = Path(options.log).read_bytes().splitlines() + lines
     lines += [f"{name}={os.environ.get(name, '')}".encode() for name in options.show_env]
     for line in lines:
         emit(line)

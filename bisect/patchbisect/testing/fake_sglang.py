@@ -36,6 +36,7 @@ class FakeSglang:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.git("init", "--quiet", "--initial-branch=main", str(path))
+        self.git("config", "gc.auto", "0")
 
     def git(self, *words: str) -> str:
         where = ["-C", str(self.path)] if self.path.exists() else []

@@ -1,0 +1,61 @@
+"""What every part of the agent uses: JSON files, clocks, and the refusal that a client is told."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from typing import Any
+
+Json = dict[str, Any]
+
+
+GIB = float(2**30)
+
+
+class Refused(Exception):
+    """A request that was understood and not carried out; ``kind`` picks the exception on the client."""
+
+    def __init__(self, kind: str, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.remedy = remedy
+
+
+def read_json(path: str) -> Json | None:
+    """The object in ``path``, or None where there is none (a half-written one cannot exist: see write_json)."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def write_json(path: str, value: Json) -> None:
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(value, file)
+        os.rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def free_gb(path: str) -> float:
+    about = os.statvfs(path)
+    return about.f_bavail * about.f_frsize / GIB
+
+
+def boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def since_boot() -> float:
+    """Seconds since boot. Decisions use this clock alone: nobody can set it, and it runs on in suspend."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

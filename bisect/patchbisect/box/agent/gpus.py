@@ -1,0 +1,125 @@
+"""What the GPUs say: through NVML, nvidia-smi, or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from .base import GIB
+
+
+class Gpu(NamedTuple):
+    """One reading. ``util`` is percent; sizes are GiB."""
+
+    number: int
+    uuid: str
+    name: str
+    total_gb: float
+    used_gb: float
+    util: float
+
+
+class GpuProcess(NamedTuple):
+    number: int
+    pid: int
+    used_gb: float
+
+
+class Gpus:
+    """The GPUs of this box that ``wanted`` names (none named: all), through NVML, nvidia-smi, or not at all."""
+
+    def __init__(self, wanted: Sequence[int] = ()) -> None:
+        self._wanted = frozenset(wanted)
+        self.why = ""
+        self._nvml = self._open_nvml()
+        self.source = "nvml" if self._nvml else "nvidia-smi" if self._open_smi() else "none"
+
+    def _open_nvml(self) -> Any:
+        try:
+            import pynvml  # type: ignore[import-untyped,unused-ignore]
+
+            pynvml.nvmlInit()
+        except ImportError:
+            self.why = "pynvml is not installed for this Python"
+            return None
+        except Exception as problem:  # pynvml's errors share no base that exists without the module
+            self.why = f"NVML: {problem}"
+            return None
+        return pynvml
+
+    def _open_smi(self) -> bool:
+        if shutil.which("nvidia-smi") is None:
+            self.why += "; nvidia-smi is not on PATH"
+            return False
+        return bool(self._smi("--query-gpu=index"))
+
+    def _smi(self, query: str) -> list[list[str]]:
+        command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        except (OSError, subprocess.TimeoutExpired) as problem:
+            self.why = f"nvidia-smi: {problem}"
+            return []
+        if done.returncode:
+            self.why = f"nvidia-smi: {done.stdout.strip() or done.stderr.strip()}"
+            return []
+        return [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+
+    @property
+    def driver(self) -> str:
+        if self._nvml:
+            found = self._nvml.nvmlSystemGetDriverVersion()
+            return found.decode() if isinstance(found, bytes) else str(found)
+        rows = self._smi("--query-gpu=driver_version") if self.source == "nvidia-smi" else []
+        return rows[0][0] if rows else ""
+
+    def _handles(self) -> Iterator[tuple[int, Any]]:
+        for index in range(self._nvml.nvmlDeviceGetCount()):
+            if not self._wanted or index in self._wanted:
+                yield index, self._nvml.nvmlDeviceGetHandleByIndex(index)
+
+    def read(self) -> list[Gpu]:
+        """One reading of each GPU. A GPU that fell off the bus is missing from it, and ``why`` says so."""
+        if self.source == "nvidia-smi":
+            return self._read_smi()
+        found = []
+        if self._nvml:
+            try:
+                for index, handle in self._handles():
+                    memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
+                    names = (self._nvml.nvmlDeviceGetUUID(handle), self._nvml.nvmlDeviceGetName(handle))
+                    uuid, name = (text.decode() if isinstance(text, bytes) else str(text) for text in names)
+                    util = float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+                    found.append(Gpu(index, uuid, name, memory.total / GIB, memory.used / GIB, util))
+            except Exception as problem:
+                self.why = f"NVML: {problem}"
+        return found
+
+    def _read_smi(self) -> list[Gpu]:
+        rows = self._smi("--query-gpu=index,uuid,name,memory.total,memory.used,utilization.gpu")
+        found = []
+        for index, uuid, name, total, used, util in (row for row in rows if len(row) == 6):
+            if not self._wanted or int(index) in self._wanted:
+                load = float(util) if util.replace(".", "").isdigit() else 0.0
+                found.append(Gpu(int(index), uuid, name, float(total) / 1024, float(used) / 1024, load))
+        return found
+
+    def processes(self) -> list[GpuProcess]:
+        """Who computes on them now. Inside a container the pids may be those of the host."""
+        found = []
+        if self._nvml:
+            try:
+                for index, handle in self._handles():
+                    for one in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                        found.append(GpuProcess(index, int(one.pid), (one.usedGpuMemory or 0) / GIB))
+            except Exception as problem:
+                self.why = f"NVML: {problem}"
+        elif self.source == "nvidia-smi":
+            uuids = {gpu.uuid: gpu.number for gpu in self._read_smi()}
+            for row in self._smi("--query-compute-apps=gpu_uuid,pid,used_memory"):
+                if len(row) == 3 and row[0] in uuids and row[1].isdigit():
+                    used = float(row[2]) / 1024 if row[2].isdigit() else 0.0
+                    found.append(GpuProcess(uuids[row[0]], int(row[1]), used))
+        return found

@@ -1,0 +1,123 @@
+"""The book of who may use the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator
+
+from .base import Json, Refused, boot_id, read_json, since_boot, write_json
+
+MACHINE_WIDE_LEASES = "/var/tmp/patchbisect-lease"
+
+
+class LeaseBook:
+    """Who may use the machine, or some of its GPUs, now. One small file that all users of the box share.
+
+    Every lease gets a higher *fencing number* than all before it. A command that carries an older one is
+    refused, so a client that slept through its expiry cannot disturb its successor.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._path = f"{directory}/lease.json"
+        self._lock = f"{directory}/lock"
+        previous = os.umask(0)
+        try:
+            os.makedirs(directory, mode=0o777, exist_ok=True)
+            with contextlib.suppress(OSError):
+                os.close(os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o666))
+        finally:
+            os.umask(previous)
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[Json]:
+        """The book, locked; what is changed in it is written back."""
+        with open(self._lock, "r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            book = read_json(self._path) or {"fence": 0, "leases": []}
+            before = json.dumps(book)
+            book["leases"] = [lease for lease in book["leases"] if lease["boot"] == boot_id()]
+            yield book
+            if json.dumps(book) != before:
+                write_json(self._path, book)
+                with contextlib.suppress(OSError):
+                    os.chmod(self._path, 0o666)
+
+    @staticmethod
+    def _shown(lease: Json) -> Json:
+        now = since_boot()
+        return {
+            "fence": lease["fence"],
+            "owner": lease["owner"],
+            "host": lease["host"],
+            "reason": lease["reason"],
+            "gpus": lease["gpus"],
+            "held_s": now - lease["since"],
+            "expires_in_s": lease["until"] - now,
+        }
+
+    def acquire(
+        self, *, token: str, owner: str, host: str, reason: str, ttl_s: float, gpus: list[int], steal: bool
+    ) -> Json:
+        """``{"fence": N, "replaced": [...]}``, or ``{"busy": lease}`` while somebody else holds it.
+
+        ``token`` is the client's own: a request repeated after its answer was lost is not its own rival.
+        """
+        with self._open() as book:
+            now = since_boot()
+            rivals = [lease for lease in book["leases"] if overlap(lease["gpus"], gpus)]
+            living = [lease for lease in rivals if lease["until"] > now and lease["token"] != token]
+            if living and not steal:
+                return {"busy": self._shown(living[0])}
+            book["fence"] += 1
+            lease = {"fence": book["fence"], "owner": owner, "host": host, "reason": reason, "gpus": gpus}
+            lease.update({"token": token, "boot": boot_id(), "since": now, "until": now + ttl_s})
+            book["leases"] = [one for one in book["leases"] if one not in rivals] + [lease]
+            return {"fence": lease["fence"], "replaced": [self._shown(rival) for rival in rivals]}
+
+    def renew(self, *, fence: int, ttl_s: float) -> Json:
+        """Also after expiry, as long as nobody else has taken it. Raises Refused(lease-lost) otherwise."""
+        with self._open() as book:
+            for lease in book["leases"]:
+                if lease["fence"] == fence:
+                    lease["until"] = since_boot() + ttl_s
+                    return self._shown(lease)
+            raise self._lost(fence, book)
+
+    def release(self, *, fence: int) -> Json:
+        with self._open() as book:
+            kept = [lease for lease in book["leases"] if lease["fence"] != fence]
+            released = len(kept) < len(book["leases"])
+            book["leases"] = kept
+            return {"released": released}
+
+    def status(self) -> Json:
+        with self._open() as book:
+            return {"leases": [self._shown(lease) for lease in book["leases"]], "fence": book["fence"]}
+
+    def check(self, fence: int) -> None:
+        """Raises Refused(lease-lost) unless ``fence`` is that of a lease which nobody has replaced."""
+        with self._open() as book:
+            if not any(lease["fence"] == fence for lease in book["leases"]):
+                raise self._lost(fence, book)
+
+    def _lost(self, fence: int, book: Json) -> Refused:
+        if not fence:
+            return Refused("lease-lost", "this needs the lease of the box", "take the lease first")
+        holders = [f"{one['owner']} on {one['host']} ({one['reason']})" for one in book["leases"]]
+        whom = "; it is now held by " + " and ".join(holders) if holders else "; nobody holds it now"
+        return Refused("lease-lost", f"lease {fence} of the box was taken away or released{whom}", "start again")
+
+
+def default_lease_dir(directory: str) -> str:
+    """GPUs are shared by all users of a machine, so the book is too; without any it is ours alone."""
+    has_gpus = any(re.fullmatch(r"nvidia\d+|kfd", name) for name in os.listdir("/dev"))
+    return MACHINE_WIDE_LEASES if has_gpus else f"{directory}/lease"
+
+
+def overlap(one: list[int], other: list[int]) -> bool:
+    """No GPUs named means the whole machine."""
+    return not one or not other or bool(set(one) & set(other))

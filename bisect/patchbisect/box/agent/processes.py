@@ -1,0 +1,177 @@
+"""Processes and ports, as /proc shows them. A process is its pid and its start time, never the pid alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+
+class Proc(NamedTuple):
+    """One line of the process table. ``start`` (ticks since boot) makes a reused pid another process."""
+
+    pid: int
+    ppid: int
+    session: int
+    start: int
+    state: str
+    ticks: int
+
+    @property
+    def alive(self) -> bool:
+        """A zombie holds neither memory nor a port: it is gone."""
+        return self.state not in "ZX"
+
+
+def read_proc(pid: int) -> Proc | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            raw = file.read()
+    except OSError:
+        return None
+    fields = raw[raw.rindex(b")") + 2 :].split()
+    return Proc(
+        pid=pid,
+        ppid=int(fields[1]),
+        session=int(fields[3]),
+        start=int(fields[19]),
+        state=fields[0].decode(),
+        ticks=int(fields[11]) + int(fields[12]),
+    )
+
+
+def process_table() -> dict[int, Proc]:
+    found = (read_proc(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return {proc.pid: proc for proc in found if proc is not None}
+
+
+def descendants(roots: Iterable[int], table: dict[int, Proc]) -> list[Proc]:
+    """Everything below ``roots``, without the roots themselves."""
+    children: dict[int, list[Proc]] = {}
+    for proc in table.values():
+        children.setdefault(proc.ppid, []).append(proc)
+    found: dict[int, Proc] = {}
+    open_pids = list(roots)
+    while open_pids:
+        for child in children.get(open_pids.pop(), ()):
+            if child.pid not in found:
+                found[child.pid] = child
+                open_pids.append(child.pid)
+    return list(found.values())
+
+
+def title(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().rstrip(b"\0").split(b"\0")
+    except OSError:
+        return ""
+    return " ".join(word.decode("utf-8", "replace") for word in words)
+
+
+def owner(pid: int) -> str:
+    try:
+        uid = os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return "?"
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def describe(pid: int) -> str:
+    """``pid 4242 (alice: python -m sglang.launch_server)``. The first words only: the rest may hold secrets."""
+    words = title(pid).split(" ")[:3]
+    command = " ".join(words)[:80]
+    return f"pid {pid} ({owner(pid)}: {command or 'not visible from here'})"
+
+
+def send_signal(proc: Proc, number: int) -> str | None:
+    """Signal exactly that process, never a successor of its pid. Returns what went wrong, if anything did."""
+    open_pidfd = getattr(os, "pidfd_open", None)
+    try:
+        handle = open_pidfd(proc.pid) if open_pidfd else -1
+    except OSError:
+        handle = -1
+    try:
+        now = read_proc(proc.pid)
+        if now is None or now.start != proc.start:
+            return None
+        if handle >= 0:
+            signal.pidfd_send_signal(handle, number)
+        else:
+            os.kill(proc.pid, number)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        return f"{describe(proc.pid)} may not be signalled by {owner(os.getpid())}"
+    finally:
+        if handle >= 0:
+            os.close(handle)
+    return None
+
+
+def still_alive(procs: Iterable[Proc]) -> list[Proc]:
+    found = []
+    for proc in procs:
+        now = read_proc(proc.pid)
+        if now is not None and now.start == proc.start and now.alive:
+            found.append(now)
+    return found
+
+
+def wait_gone(procs: Sequence[Proc], timeout_s: float) -> list[Proc]:
+    """Those of ``procs`` that are still there after ``timeout_s``."""
+    deadline = time.monotonic() + timeout_s
+    left = still_alive(procs)
+    pause = 0.001
+    while left and time.monotonic() < deadline:
+        time.sleep(pause)
+        pause = min(pause * 2, 0.02)
+        left = still_alive(left)
+    return left
+
+
+def listeners(port: int) -> dict[str, str]:
+    """Inode of each TCP socket that listens on ``port`` → the address it is bound to (hex, as in /proc/net)."""
+    found = {}
+    wanted = f"{port:04X}"
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table, encoding="ascii") as file:
+                lines = file.read().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            address, _, number = fields[1].rpartition(":")
+            if number == wanted and fields[3] == "0A":
+                found[fields[9]] = address
+    return found
+
+
+def socket_inodes(pid: int) -> set[str]:
+    found = set()
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                target = os.readlink(f"/proc/{pid}/fd/{name}")
+                if target.startswith("socket:["):
+                    found.add(target[8:-1])
+    return found
+
+
+def port_holder(port: int) -> str | None:
+    """Who listens on ``port``, in words; None when it is free."""
+    inodes = listeners(port)
+    if not inodes:
+        return None
+    for name in os.listdir("/proc"):
+        if name.isdigit() and socket_inodes(int(name)) & inodes.keys():
+            return describe(int(name))
+    return "a process that is not visible from here"

@@ -1,0 +1,135 @@
+"""The directory of one launch, and which processes belong to it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+
+from .base import Json, Refused, boot_id, read_json
+from .processes import Proc, descendants, process_table, read_proc
+
+LONGEST_TMPDIR = 70
+"""ZeroMQ's ipc sockets live in TMPDIR, and a socket's path has 107 bytes."""
+
+
+class RunDir:
+    """The files of one launch. ``state.json`` is written by the supervisor alone."""
+
+    def __init__(self, directory: str, launch_id: str) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}", launch_id):
+            raise Refused("usage", f"not a launch id: {launch_id!r}")
+        self.id = launch_id
+        self.path = f"{directory}/runs/{launch_id}"
+        self.log = f"{self.path}/log"
+
+    def file(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    @property
+    def exists(self) -> bool:
+        return os.path.exists(self.file("state.json"))
+
+    def state(self) -> Json:
+        return read_json(self.file("state.json")) or {}
+
+    def exit(self) -> Json | None:
+        return read_json(self.file("exit.json"))
+
+    @property
+    def ended(self) -> bool:
+        """Nothing of it is left, and that was proven."""
+        return os.path.exists(self.file("ended.json"))
+
+    def supervisor(self) -> Proc | None:
+        state = self.state()
+        found = read_proc(state.get("supervisor", 0)) if state.get("boot") == boot_id() else None
+        return found if found and found.alive and found.start == state["supervisor_start"] else None
+
+    def known(self) -> set[tuple[int, int]]:
+        listed = (read_json(self.file("known.json")) or {}).get("processes", [])
+        return {(entry["pid"], entry["start"]) for entry in listed}
+
+    def members(self) -> list[Proc]:
+        """Every living process of this launch, however it was re-parented.
+
+        Below the supervisor; or on the kept list; or in the server's session; or in the run directory with its
+        log open for writing (a colleague's shell in there, or a ``tail -f``, is none of ours). And their children.
+        """
+        state = self.state()
+        if state.get("boot") != boot_id():
+            return []
+        table = process_table()
+        supervisor = self.supervisor()
+        known = self.known()
+        leader = table.get(state.get("server", 0))
+        session = state.get("server", -1) if leader is None or leader.start == state.get("server_start") else -1
+        roots = {proc.pid for proc in table.values() if (proc.pid, proc.start) in known or proc.session == session}
+        roots |= {pid for pid in table if self._writes_log(pid)}
+        found = {proc.pid: proc for proc in descendants(roots | ({supervisor.pid} if supervisor else set()), table)}
+        found.update({pid: table[pid] for pid in roots})
+        spared = {os.getpid(), supervisor.pid if supervisor else 0}
+        return [proc for proc in found.values() if proc.alive and proc.pid not in spared]
+
+    def _writes_log(self, pid: int) -> bool:
+        try:
+            if os.readlink(f"/proc/{pid}/cwd") != os.path.realpath(self.path):
+                return False
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                if os.readlink(f"/proc/{pid}/fd/{number}") == os.path.realpath(self.log):
+                    with open(f"/proc/{pid}/fdinfo/{number}", encoding="ascii") as file:
+                        flags = next(line for line in file if line.startswith("flags:")).split()[1]
+                    return bool(int(flags, 8) & (os.O_WRONLY | os.O_RDWR))
+        except OSError:
+            pass
+        return False
+
+
+def unfinished_runs(directory: str) -> list[RunDir]:
+    try:
+        names = os.listdir(f"{directory}/runs")
+    except OSError:
+        return []
+    runs = [RunDir(directory, name) for name in sorted(names)]
+    return [run for run in runs if run.exists and not run.ended]
+
+
+def short_tmpdir(run: RunDir) -> str:
+    """The run directory, or a short link to it where its path is too long for a socket in it."""
+    if len(run.path) <= LONGEST_TMPDIR:
+        return run.path
+    link = tmp_link(run)
+    with contextlib.suppress(FileExistsError):
+        os.symlink(run.path, link)
+    return link
+
+
+def tmp_link(run: RunDir) -> str:
+    return f"/tmp/pb-{hashlib.sha1(run.path.encode()).hexdigest()[:12]}"
+
+
+def remove_tmpdir(run: RunDir) -> None:
+    """Sockets and empty files that killed servers leave; the log and our own files stay."""
+    with contextlib.suppress(OSError):
+        if os.path.islink(tmp_link(run)) and os.readlink(tmp_link(run)) == run.path:
+            os.unlink(tmp_link(run))
+    ours = {"log", "spec.json", "state.json", "known.json", "signals.json", "samples.jsonl", "exit.json"}
+    ours |= {"ended.json", "provenance.json", "provenance.err", "dossier.json"}
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(run.path)):
+            if entry.name in ours:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+
+
+def changed_at(run: RunDir) -> int:
+    try:
+        return os.stat(run.file("signals.json")).st_mtime_ns
+    except OSError:
+        return 0

@@ -1,0 +1,387 @@
+"""The parent of one server, which outlives the link: samples, the kept list of processes, the exit cause."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import http.client
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from .base import Json, boot_id, write_json
+from .gpus import Gpu, Gpus
+from .processes import Proc, descendants, describe, listeners, process_table, read_proc, socket_inodes, title
+from .rundir import RunDir
+
+SAMPLE_EVERY_S = 0.5
+
+
+ORPHANS_SETTLE_S = 0.5
+"""SGLang's children die of their launcher's death: give them this long before the exit is told."""
+
+
+EXIT_RECORD_BYTES = 4096
+"""Reserved when the launch starts, so that a full disk cannot swallow the exit cause."""
+
+
+RANK = re.compile(r"sglang::scheduler(?:_(?:DP\d+|PP\d+|ATTN_CP\d+|MOE_DP\d+))*(?:_TP(\d+))?")
+"""The process title of a scheduler (0.5.9, srt/managers/scheduler.py); without ``_TPn`` it is the only rank."""
+
+
+PROVENANCE_PROBE = r"""
+import importlib.metadata, importlib.util, json, sys
+spec = importlib.util.find_spec("sglang")
+places = list(spec.submodule_search_locations or []) if spec else []
+packages = {d.metadata["Name"]: d.version for d in importlib.metadata.distributions() if d.metadata["Name"]}
+print(json.dumps({"sglang": (spec.origin or (places or [""])[0]) if spec else "", "python": sys.version.split()[0],
+                  "executable": sys.executable, "packages": packages}))
+"""
+
+
+class Health:
+    """Asks the server whether it is ready, in a thread of its own: /health may take 20 s to answer."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._host = "127.0.0.1"
+        self._owned = threading.Event()
+        self.ready: bool | None = None if port else False
+        if port:
+            threading.Thread(target=self._ask, daemon=True).start()
+
+    def owned(self, address: str) -> None:
+        """The port is bound by a process of this launch, at this address (hex, as in /proc/net/tcp)."""
+        self._host = loopback_for(address)
+        self._owned.set()
+
+    def lost(self) -> None:
+        self._owned.clear()
+        self.ready = False
+
+    def _ask(self) -> None:
+        while True:
+            self._owned.wait()
+            self.ready = self._answers() and self._owned.is_set()
+            time.sleep(5.0 if self.ready else 1.0)
+
+    def _answers(self) -> bool:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=25)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+
+def loopback_for(address: str) -> str:
+    """Where to reach a socket bound to ``address`` (hex): itself, or loopback for the wildcard."""
+    words = [bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8)]
+    raw = b"".join(words)
+    if not any(raw):
+        return "127.0.0.1"
+    return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)
+
+
+class LogWatch:
+    """How long the log has been silent. Lines that our own health question made do not count."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._size = 0
+        self._last = time.monotonic()
+
+    def silent_for_s(self) -> float:
+        now = time.monotonic()
+        with contextlib.suppress(OSError):
+            size = os.stat(self._path).st_size
+            if size != self._size:
+                if size - self._size > 4096 or not self._only_health(size):
+                    self._last = now
+                self._size = size
+        return now - self._last
+
+    def _only_health(self, size: int) -> bool:
+        with open(self._path, "rb") as file:
+            file.seek(self._size)
+            lines = file.read(size - self._size).splitlines()
+        return all(b'"GET /health HTTP/' in line for line in lines if line.strip())
+
+
+class Supervisor:
+    """Parent and subreaper of one server: knows its processes, samples them, and writes down how it ended."""
+
+    def __init__(self, run: RunDir, order: Json) -> None:
+        self._run = run
+        self._order = order
+        self._gpus = Gpus(order["gpus"])
+        self._health = Health(order["port"])
+        self._log = LogWatch(run.log)
+        self._known: dict[tuple[int, int], str] = {}
+        self._server: subprocess.Popen[bytes] | None = None
+        self._probe: subprocess.Popen[bytes] | None = None
+        self._code: int | None = None
+        self._died_at = 0.0
+        self._told = False
+        self._rank_exit: dict[str, int] = {}
+        self._changed: dict[str, None] = {}
+        self._cpu = (time.monotonic(), 0)
+        self._net = (time.monotonic(), received_bytes())
+        self._boot_gpus = {gpu.uuid for gpu in self._gpus.read()}
+
+    def start(self) -> None:
+        """Raises OSError when the program is not there."""
+        ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+        env = self._order["env"]
+        reserve(self._run.file("exit.pending"))
+        log = os.open(self._run.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._server = subprocess.Popen(
+            self._order["argv"],
+            cwd=self._run.path,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        os.close(log)
+        self._save_state()
+        if self._order["python"]:
+            self._start_probe(env)
+
+    def _start_probe(self, env: dict[str, str]) -> None:
+        with open(self._run.file("provenance.tmp"), "wb") as out, open(self._run.file("provenance.err"), "wb") as err:
+            with contextlib.suppress(OSError):
+                self._probe = subprocess.Popen(
+                    [self._order["python"], "-c", PROVENANCE_PROBE],
+                    cwd=self._run.path,
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                )
+
+    def _save_state(self) -> None:
+        assert self._server is not None
+        me, server = read_proc(os.getpid()), read_proc(self._server.pid)
+        write_json(
+            self._run.file("state.json"),
+            {
+                "launch_id": self._run.id,
+                "boot": boot_id(),
+                "supervisor": os.getpid(),
+                "supervisor_start": me.start if me else 0,
+                "server": self._server.pid,
+                "server_start": server.start if server else 0,
+                "started": time.time(),
+                "port": self._order["port"],
+                "tree": self._order["tree"],
+                "keep": self._order["keep"],
+                "fence": self._order["fence"],
+                "gpus": sorted(self._boot_gpus),
+                "driver": self._gpus.driver,
+                "gpu_source": self._gpus.source,
+            },
+        )
+
+    def watch(self) -> None:
+        """Until the server and everything that it started is gone."""
+        wake, wake_in = os.pipe()
+        os.set_blocking(wake_in, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
+        next_sample = time.monotonic()
+        while True:
+            ready, _, _ = select.select([wake], [], [], max(0.0, min(next_sample - time.monotonic(), self._patience())))
+            if ready:
+                os.read(wake, 4096)
+            self._reap()
+            kin = [proc for proc in descendants([os.getpid()], process_table()) if proc.alive]
+            self._remember(kin)
+            if time.monotonic() >= next_sample:
+                self._sample(kin)
+                next_sample = time.monotonic() + SAMPLE_EVERY_S
+            if self._code is not None and not self._told and (not kin or self._patience() <= 0):
+                self._tell_exit(kin)
+            if self._told and not kin:
+                return
+
+    def _patience(self) -> float:
+        """Seconds until the exit is told although processes are left."""
+        if self._code is None or self._told:
+            return SAMPLE_EVERY_S
+        return self._died_at + ORPHANS_SETTLE_S - time.monotonic()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+            if self._server and pid == self._server.pid:
+                self._code, self._died_at = code, time.monotonic()
+            elif self._probe and pid == self._probe.pid:
+                os.rename(self._run.file("provenance.tmp"), self._run.file("provenance.json"))
+            else:
+                rank = next((rank_of(name) for (known, _), name in self._known.items() if known == pid), None)
+                if rank is not None:
+                    self._rank_exit[rank] = code
+
+    def _remember(self, kin: list[Proc]) -> None:
+        grown = False
+        for proc in kin:
+            key = (proc.pid, proc.start)
+            if self._probe and proc.pid == self._probe.pid:
+                continue
+            if rank_of(self._known.get(key, "")) is None:
+                grown = grown or key not in self._known
+                self._known[key] = title(proc.pid)[:200]
+        if grown:
+            listed = [{"pid": pid, "start": start} for pid, start in self._known]
+            self._try_write("known.json", {"processes": listed})
+
+    def _try_write(self, name: str, value: Json) -> None:
+        try:
+            write_json(self._run.file(name), value)
+        except OSError as problem:
+            self._changed[f"{self._run.path} cannot be written: {problem.strerror}"] = None
+
+    def _sample(self, kin: list[Proc]) -> None:
+        now = time.monotonic()
+        self._look_at_port(kin)
+        ticks = sum(proc.ticks for proc in kin)
+        cpu = max(0, ticks - self._cpu[1]) / os.sysconf("SC_CLK_TCK") / max(now - self._cpu[0], 1e-3) * 100
+        received = received_bytes()
+        net = max(0, received - self._net[1]) * 8 / 1000 / max(now - self._net[0], 1e-3)
+        self._cpu, self._net = (now, ticks), (now, received)
+        gpus = self._gpus.read()
+        self._look_at_gpus(gpus, kin)
+        ranks = {rank_of(self._known.get((proc.pid, proc.start), "")) for proc in kin} - {None}
+        signals = {
+            "alive": self._code is None,
+            "exit_code": self._code,
+            "http_ready": self._health.ready,
+            "silent_for_s": round(self._log.silent_for_s(), 3),
+            "cpu_util": round(cpu, 1),
+            "cpu_busy": cpu > 20.0,
+            "net_rx_kbps": round(net, 1),
+            "alive_ranks": sorted(int(rank) for rank in ranks if rank is not None),
+            "rank_exit": self._rank_exit,
+        }
+        if gpus:
+            signals["gpu_util"] = max(gpu.util for gpu in gpus)
+            signals["gpu_used_gb"] = round(max(gpu.used_gb for gpu in gpus), 3)
+        self._try_write("signals.json", signals)
+        line = {**signals, "t": round(time.time(), 3), "gpus": [[g.number, round(g.used_gb, 3), g.util] for g in gpus]}
+        with contextlib.suppress(OSError), open(self._run.file("samples.jsonl"), "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _look_at_port(self, kin: list[Proc]) -> None:
+        bound = listeners(self._order["port"]) if self._order["port"] else {}
+        ours = {inode for proc in kin for inode in socket_inodes(proc.pid)} & bound.keys() if bound else set()
+        if ours:
+            self._health.owned(bound[ours.pop()])
+        else:
+            self._health.lost()
+
+    def _look_at_gpus(self, gpus: list[Gpu], kin: list[Proc]) -> None:
+        for uuid in self._boot_gpus - {gpu.uuid for gpu in gpus}:
+            self._changed[f"GPU {uuid} fell off ({self._gpus.why})"] = None
+        if self._gpus.source == "nvml":
+            mine = {pid for pid, _ in self._known} | {proc.pid for proc in kin}
+            for one in self._gpus.processes():
+                if one.pid not in mine and os.path.exists(f"/proc/{one.pid}"):
+                    self._changed[f"{describe(one.pid)} came to GPU {one.number} during the trial"] = None
+
+    def _tell_exit(self, kin: list[Proc]) -> None:
+        self._told = True
+        self._sample(kin)
+        record = {
+            "exit_code": self._code,
+            "rank_exit": self._rank_exit,
+            "left": [proc.pid for proc in kin][:50],
+            "changed": list(self._changed)[:10],
+            "kernel": kernel_kills({pid for pid, _ in self._known})[:5],
+        }
+        with open(self._run.file("exit.pending"), "r+b") as file:
+            file.write(json.dumps(record).encode()[:EXIT_RECORD_BYTES])
+        os.rename(self._run.file("exit.pending"), self._run.file("exit.json"))
+
+    def changed(self) -> list[str]:
+        return list(self._changed)
+
+
+def reserve(path: str) -> None:
+    with open(path, "wb") as file:
+        file.write(b" " * EXIT_RECORD_BYTES)
+
+
+def rank_of(name: str) -> str | None:
+    found = RANK.match(name)
+    return (found.group(1) or "0") if found else None
+
+
+def received_bytes() -> int:
+    """Bytes received by all interfaces but loopback."""
+    total = 0
+    with contextlib.suppress(OSError), open("/proc/net/dev", encoding="ascii") as file:
+        for line in file.read().splitlines()[2:]:
+            name, _, numbers = line.partition(":")
+            if name.strip() != "lo":
+                total += int(numbers.split()[0])
+    return total
+
+
+def kernel_kills(pids: set[int]) -> list[str]:
+    """The kernel's lines about killing or faulting one of ``pids``, where this user may read them."""
+    found = []
+    try:
+        handle = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return []
+    try:
+        while True:
+            try:
+                line = os.read(handle, 8192).decode("utf-8", "replace")
+            except BrokenPipeError:  # overwritten while we read: go on with the next
+                continue
+            text = line.split(";", 1)[-1].splitlines()[0]
+            wanted = "Killed process" in text or "segfault at" in text or "oom-kill:" in text
+            if wanted and any(re.search(rf"\b{pid}\b", text) for pid in pids):
+                found.append(text)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+    return found
+
+
+def supervise(directory: str, launch_id: str) -> int:
+    """The supervisor's main program: the order comes on stdin, one line about the start goes to stdout."""
+    order = json.loads(sys.stdin.buffer.read())
+    for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    supervisor = Supervisor(RunDir(directory, launch_id), order)
+    try:
+        supervisor.start()
+    except OSError as problem:
+        print(json.dumps({"error": f"{problem.strerror}: {problem.filename}"}), flush=True)
+        return 1
+    print(json.dumps({"ok": True}), flush=True)
+    silent = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(silent, stream)
+    supervisor.watch()
+    return 0

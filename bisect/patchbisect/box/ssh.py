@@ -1,0 +1,219 @@
+"""A link over SSH: one kept, checked connection with keep-alive, and a channel of it for each conversation."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import paramiko
+
+from patchbisect.box.failures import LinkLost, Unreachable
+from patchbisect.box.ssh_config import HostSettings, host_keys, lookup
+from patchbisect.errors import BoxError
+
+KEEPALIVE_S = 5
+LOG_CHANNEL = "patchbisect.paramiko"
+logging.getLogger(LOG_CHANNEL).addHandler(logging.NullHandler())
+logging.getLogger(LOG_CHANNEL).propagate = False  # it logs tracebacks of what is told as a BoxError
+
+
+class SshChannel:
+    """``sh`` behind a channel of an SSH connection."""
+
+    def __init__(self, channel: paramiko.Channel, link: SshLink) -> None:
+        self._channel = channel
+        self._link = link
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._channel.settimeout(self._link.timeout_s)
+            self._channel.sendall(data)
+        except (OSError, paramiko.SSHException) as problem:
+            raise self._lost(problem) from None
+
+    def read(self, timeout_s: float) -> bytes:
+        try:
+            self._channel.settimeout(timeout_s)
+            return self._channel.recv(1 << 20)
+        except (OSError, paramiko.SSHException) as problem:
+            raise self._lost(problem) from None
+
+    def _lost(self, problem: Exception) -> LinkLost:
+        """A silent connection is as lost as a closed one: the next channel gets a new one."""
+        self._link.drop()
+        silent = isinstance(problem, TimeoutError)
+        return LinkLost(f"{self._link.where}: {'the link is silent' if silent else f'the link broke ({problem})'}")
+
+    def complaint(self) -> str:
+        channel = self._channel
+        deadline = time.monotonic() + 1.0
+        said = b""
+        with contextlib.suppress(OSError, paramiko.SSHException):
+            channel.settimeout(1.0)
+            while len(said) < 4000 and time.monotonic() < deadline and (part := channel.recv_stderr(4096)):
+                said += part
+        text = said.decode("utf-8", "replace").strip()
+        code = channel.recv_exit_status() if channel.exit_status_ready() else 0
+        return f"{text} (exit code {code})" if code > 0 else text
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+class SshLink:
+    """The connection to ``[user@]host[:port]``, made when first needed and again after it was lost.
+
+    Honours ``~/.ssh/config``; checks the host key against known_hosts and never learns one; uses keys and the agent,
+    never a password.
+    """
+
+    def __init__(self, target: str, *, name: str, timeout_s: float) -> None:
+        self._target = target
+        self._lock = threading.Lock()
+        self._clients: list[paramiko.SSHClient] = []
+        self._connected_before = False
+        self.timeout_s = timeout_s
+        self.where = f"box {name}"
+
+    def open(self) -> SshChannel:
+        """Raises Unreachable, or LinkLost where an earlier connection shows that the way is right."""
+        with self._lock:
+            transport = self._transport()
+        try:
+            channel = transport.open_session(timeout=self.timeout_s)
+            channel.exec_command("sh")
+        except (OSError, EOFError, paramiko.SSHException) as problem:
+            self.drop()
+            raise LinkLost(f"{self.where}: no channel could be opened ({problem})") from None
+        return SshChannel(channel, self)
+
+    def _transport(self) -> paramiko.Transport:
+        transport = self._clients[-1].get_transport() if self._clients else None
+        if transport is None or not transport.is_active():
+            self._close_clients()
+            transport = self._connect_along(lookup(self._target))
+            self._connected_before = True
+        return transport
+
+    def _connect_along(self, host: HostSettings) -> paramiko.Transport:
+        """Connect through the jump hosts of ``host``, if it has any, each checked like the last."""
+        tunnel: paramiko.Channel | None = None
+        for jump in host.jumps:
+            hop = lookup(jump)
+            transport = self._connect(hop, tunnel)
+            following = host if jump == host.jumps[-1] else lookup(host.jumps[host.jumps.index(jump) + 1])
+            tunnel = self._tunnel(transport, following)
+        return self._connect(host, tunnel)
+
+    def _tunnel(self, transport: paramiko.Transport, to: HostSettings) -> paramiko.Channel:
+        try:
+            return transport.open_channel(
+                "direct-tcpip", (to.hostname, to.port), ("127.0.0.1", 0), timeout=self.timeout_s
+            )
+        except (OSError, paramiko.SSHException) as problem:
+            raise self._failure(f"the jump host cannot reach {to.hostname}:{to.port} ({problem})", "") from None
+
+    def _connect(self, host: HostSettings, tunnel: paramiko.Channel | None) -> paramiko.Transport:
+        client = paramiko.SSHClient()
+        client.set_log_channel(LOG_CHANNEL)
+        client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        for names, key in host_keys(host):
+            for known in names:
+                client.get_host_keys().add(known, key.get_name(), key)
+        sock = tunnel or self._socket(host)
+        try:
+            with self._told(host):
+                client.connect(
+                    host.key_name,
+                    port=host.key_port,
+                    username=host.user,
+                    key_filename=[str(path) for path in host.identities] or None,  # type: ignore[arg-type]
+                    allow_agent=not host.identities_only,
+                    look_for_keys=not host.identities,
+                    sock=sock,
+                    timeout=self.timeout_s,
+                    banner_timeout=self.timeout_s,
+                    auth_timeout=self.timeout_s,
+                )
+        except BaseException:
+            client.close()
+            sock.close()
+            raise
+        self._clients.append(client)
+        transport = client.get_transport()
+        assert transport is not None
+        transport.set_keepalive(KEEPALIVE_S)
+        return transport
+
+    def _socket(self, host: HostSettings) -> socket.socket | paramiko.ProxyCommand:
+        if host.proxy_command:
+            return paramiko.ProxyCommand(host.proxy_command)
+        where = f"{host.hostname}:{host.port}"
+        try:
+            return socket.create_connection((host.hostname, host.port), timeout=self.timeout_s)
+        except socket.gaierror as problem:
+            raise self._failure(
+                f"no address for {host.hostname} ({problem.strerror})", "correct `host` of the box"
+            ) from None
+        except TimeoutError:
+            remedy = "is the machine up, and the network or VPN?"
+            raise self._failure(f"{where} did not answer within {self.timeout_s:.0f} s", remedy) from None
+        except ConnectionRefusedError:
+            raise self._failure(f"{where} refused the connection", "is sshd running there, on this port?") from None
+        except OSError as problem:
+            raise self._failure(f"{where} cannot be reached ({problem.strerror})", "check the network") from None
+
+    @contextlib.contextmanager
+    def _told(self, host: HostSettings) -> Iterator[None]:
+        """What Paramiko raises while connecting, in words, with the line to run."""
+        by_hand = host.by_hand
+        forget = f"ssh-keygen -R '{host.known_as}'"
+        who = f"{host.user}@{host.hostname}:{host.port}"
+        try:
+            yield
+        except paramiko.BadHostKeyException as problem:
+            raise Unreachable(
+                f"{self.where}: the host key of {host.known_as} has changed: it is now {problem.key.fingerprint}, "
+                f"known_hosts has {problem.expected_key.fingerprint}",
+                remedy=f"when you know why it changed: {forget} && {by_hand}",
+            ) from None
+        except paramiko.PasswordRequiredException:
+            raise Unreachable(
+                f"{self.where}: the key for {who} is locked with a passphrase", remedy=f"ssh-add {host.first_identity}"
+            ) from None
+        except paramiko.AuthenticationException:
+            tried = ", ".join(map(str, host.identities)) or "the agent and the default keys"
+            raise Unreachable(
+                f"{self.where}: {who} accepts none of our keys ({tried}): a wrong key, or no such user",
+                remedy=f"try it by hand: {by_hand}; a key is installed with ssh-copy-id",
+            ) from None
+        except paramiko.SSHException as problem:
+            if "not found in known_hosts" in str(problem):
+                raise Unreachable(
+                    f"{self.where}: the host key of {host.known_as} is not known here",
+                    remedy=f"compare the fingerprint that this shows, and accept it: {by_hand}",
+                ) from None
+            raise self._failure(f"{who}: {problem}", f"try it by hand: {by_hand}") from None
+        except (OSError, EOFError) as problem:
+            raise self._failure(f"{who}: the connection broke while it was made ({problem})", "") from None
+
+    def _failure(self, message: str, remedy: str) -> BoxError:
+        """A way that once worked is lost for a while; one that never did is wrong."""
+        kind = LinkLost if self._connected_before else Unreachable
+        return kind(f"{self.where}: {message}", remedy=remedy)
+
+    def drop(self) -> None:
+        """Give the connection up; the next channel makes a new one."""
+        with self._lock:
+            self._close_clients()
+
+    def _close_clients(self) -> None:
+        while self._clients:
+            self._clients.pop().close()
+
+    def close(self) -> None:
+        self.drop()
