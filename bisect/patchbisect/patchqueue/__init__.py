@@ -1,5 +1,6 @@
 """Patch files, pure: read, write, order, trailers, where hunks fit. Touches no file, socket or clock."""
 
+from patchbisect.patchqueue.applying import FOLDER, File, apply_exactly
 from patchbisect.patchqueue.diff import FileDiff, Hunk
 from patchbisect.patchqueue.faults import Fault, PatchFault, Severity, nearest
 from patchbisect.patchqueue.patchfile import (
@@ -20,14 +21,17 @@ from patchbisect.patchqueue.places import Misfit, misfits
 from patchbisect.patchqueue.series import Queue, survey
 
 __all__ = [
+    "FOLDER",
     "KINDS",
     "Fault",
+    "File",
     "FileDiff",
     "Hunk",
     "Misfit",
     "PatchFault",
     "Queue",
     "Severity",
+    "apply_exactly",
     "author_of",
     "commit_message",
     "compose",

@@ -82,6 +82,7 @@ class FileDiff:
     old_blob: str = ""
     new_blob: str = ""
     hunks: tuple[Hunk, ...] = ()
+    copied: bool = False
 
     @property
     def path(self) -> str:
@@ -194,7 +195,7 @@ class _Reader:
             )
         for prefix in ("rename from ", "copy from "):
             if text.startswith(prefix):
-                return replace(file, old_path=self._unquote(text[len(prefix) :]))
+                return replace(file, old_path=self._unquote(text[len(prefix) :]), copied=prefix.startswith("copy"))
         for prefix in ("rename to ", "copy to "):
             if text.startswith(prefix):
                 return replace(file, new_path=self._unquote(text[len(prefix) :]))

@@ -179,8 +179,8 @@ def commit_message(patch: Patch) -> str:
 
 
 def author_of(patch: Patch) -> tuple[str, str]:
-    """Name and mail address of the author."""
-    name, address = email.utils.parseaddr(patch.author)
+    """Name and mail address of the author, without the marks that git's own form keeps for itself."""
+    name, address = (re.sub(r"[<>\0\n]", "", part).strip() for part in email.utils.parseaddr(patch.author))
     return name or address, address
 
 

@@ -15,12 +15,12 @@ from typing import TypeVar
 from patchbisect.config import Project
 from patchbisect.errors import BoxError, PointUnbuildable
 from patchbisect.model import Base, CodeCommit, Patch, Pin
-from patchbisect.patchqueue import author_of, commit_message, format_patch, git_date
+from patchbisect.patchqueue import format_patch
+from patchbisect.upstream.exact import commit_object, import_exactly
 from patchbisect.upstream.git import Git
 from patchbisect.upstream.ladder import Workbench
 from patchbisect.upstream.sources import PACKAGE, BaseCode, CodeSource, GitSource, NotAnswering, ReleaseSource
 
-_COMMITTER = {"GIT_COMMITTER_NAME": "patchbisect", "GIT_COMMITTER_EMAIL": "patchbisect@patchbisect.invalid"}
 _POINTS = "refs/patchbisect/points"
 _SHIFTS = "refs/patchbisect/shifts"
 
@@ -164,39 +164,45 @@ class Mirror:
 
     def _build(self, step: _Step, patches: Sequence[Patch], *, points: Sequence[str], onto: str, exact: bool) -> _Step:
         """Commit each patch on top of ``step``. What was built before a failure is kept: it is another point's code."""
-        built: list[_Step] = []
+        done = 0
+        while True:
+            commits = self._import(step, patches[done:], points=points[done:])
+            if commits:
+                done += len(commits)
+                step = _Step(point=points[done - 1], commit=commits[-1], shifted=step.shifted)
+            if done == len(patches):
+                return step
+            step = self._climb(step, patches[done], point=points[done], onto=onto, exact=exact)
+            done += 1
+
+    def _import(self, step: _Step, patches: Sequence[Patch], *, points: Sequence[str]) -> list[str]:
+        """The commits of the patches that apply exactly, up to the first that does not."""
+        if not patches:
+            return []
+        # Before the points: one that is there without its shifts would pass for exact.
+        self._store.update_refs(self._shifts(points, step.shifted))
+        refs = [f"{_POINTS}/{point}" for point in points]
+        done = import_exactly(self._store, patches, parent=step.commit, refs=refs)
+        return self._store.ids(refs[:done])
+
+    def _climb(self, step: _Step, patch: Patch, *, point: str, onto: str, exact: bool) -> _Step:
+        """One patch that does not apply exactly, down the ladder. Raises PointUnbuildable."""
         with tempfile.TemporaryDirectory(prefix="patchbisect-") as scratch:
             tree = self._store.text("rev-parse", f"{step.commit}^{{tree}}")
             bench = Workbench(self._store, index=Path(scratch) / "index", tree=tree, onto=onto)
-            try:
-                for point, patch in zip(points, patches, strict=True):
-                    applied = bench.apply(patch, exact=exact)
-                    commit = self._commit(patch, tree=applied.tree, parent=step.commit)
-                    step = _Step(point=point, commit=commit, shifted=(*step.shifted, *applied.shifted))
-                    built.append(step)
-            finally:
-                self._keep(built)
-        return step
+            applied = bench.apply(patch, exact=exact)
+        content = commit_object(patch, tree=applied.tree, parent=step.commit)
+        commit = self._store.text("hash-object", "-t", "commit", "-w", "--stdin", stdin=content)
+        shifted = (*step.shifted, *applied.shifted)
+        self._store.update_refs([*self._shifts([point], shifted), (f"{_POINTS}/{point}", commit)])
+        return _Step(point=point, commit=commit, shifted=shifted)
 
-    def _commit(self, patch: Patch, *, tree: str, parent: str) -> str:
-        name, address = author_of(patch)
-        date = git_date(patch)
-        who = {
-            "GIT_AUTHOR_NAME": name,
-            "GIT_AUTHOR_EMAIL": address,
-            "GIT_AUTHOR_DATE": date,
-            "GIT_COMMITTER_DATE": date,
-        }
-        message = commit_message(patch).encode("utf-8", "surrogateescape")
-        return self._store.text("commit-tree", tree, "-p", parent, stdin=message, env={**_COMMITTER, **who})
-
-    def _keep(self, steps: Sequence[_Step]) -> None:
-        refs = [(f"{_POINTS}/{step.point}", step.commit) for step in steps]
-        for step in steps:
-            if step.shifted:
-                blob = self._store.text("hash-object", "-w", "--stdin", stdin=json.dumps(step.shifted).encode())
-                refs.append((f"{_SHIFTS}/{step.point}", blob))
-        self._store.update_refs(refs)
+    def _shifts(self, points: Sequence[str], shifted: tuple[str, ...]) -> list[tuple[str, str]]:
+        """Refs that keep what was shifted."""
+        if not shifted:
+            return []
+        blob = self._store.text("hash-object", "-w", "--stdin", stdin=json.dumps(shifted).encode())
+        return [(f"{_SHIFTS}/{point}", blob) for point in points]
 
 
 def _point_ids(commit: str, patches: Sequence[Patch]) -> list[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from patchbisect.errors import BoxError, UsageError
 from patchbisect.patchqueue import nearest
 from patchbisect.patchqueue.diff import leaves_tree
+from patchbisect.upstream.exact import data, quoted
 
 PROJECT = "sglang"
 
@@ -66,9 +67,9 @@ def import_stream(wheel: Wheel, *, ref: str, folder: str) -> bytes:
     """
     message = f"{PROJECT} {wheel.version}\n\nThe released wheel, sha256 {wheel.sha256}.\n"
     head = f"commit {ref}\nauthor {_WHO} {_WHEN}\ncommitter {_WHO} {_WHEN}\n"
-    parts = [head.encode(), _data(message.encode()), b"deleteall\n"]
+    parts = [head.encode(), data(message.encode()), b"deleteall\n"]
     for name, mode, content in _members(wheel.path):
-        parts += [f"M {mode} inline {_quoted(f'{folder}/{name}')}\n".encode(), _data(content)]
+        parts += [b"M %s inline %s\n" % (mode.encode(), quoted(f"{folder}/{name}")), data(content)]
     return b"".join([*parts, b"done\n"])
 
 
@@ -124,11 +125,3 @@ def _pip_download(*, version: str, into: str, pip_args: Sequence[str]) -> None:
     errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
     reason = errors[-1] if errors else output.strip()[-300:]
     raise BoxError(f"pip download {PROJECT}=={version} failed: {reason}", remedy="Check the disk and pip's settings.")
-
-
-def _data(content: bytes) -> bytes:
-    return b"data %d\n%s\n" % (len(content), content)
-
-
-def _quoted(path: str) -> str:
-    return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'
