@@ -1,4 +1,4 @@
-"""The handed logs as test cases: real CPU starts under ``cases/cpu``, logs after public reports under ``cases/logs``."""
+"""The handed logs as test cases: real CPU starts (``cases/cpu``) and logs after public reports (``cases/logs``)."""
 
 from __future__ import annotations
 

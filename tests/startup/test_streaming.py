@@ -104,7 +104,16 @@ PREFIXES = {
 }
 
 
-@pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES.keys())
+FAST_PREFIXES = ("compose with colour", "kubernetes time", "wrapper")
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        pytest.param(prefix, id=name, marks=() if name in FAST_PREFIXES else pytest.mark.ci)
+        for name, prefix in PREFIXES.items()
+    ],
+)
 @each_case
 def test_a_prefix_on_every_line_changes_nothing(case: Case, prefix: str) -> None:
     text = "".join(prefix + line for line in case.lines)

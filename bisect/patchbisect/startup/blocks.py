@@ -37,7 +37,7 @@ class Frame:
 
     @property
     def own(self) -> str:
-        head, found, rest = self.path.rpartition("/sglang/")
+        _, found, rest = self.path.rpartition("/sglang/")
         if not found:
             return self.path.removeprefix("sglang/") if self.path.startswith("sglang/") else ""
         foreign = re.search(r"(?:site|dist)-packages/|/lib/python3", "/" + rest)

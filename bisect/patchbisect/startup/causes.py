@@ -37,123 +37,215 @@ class Cause:
     grade: Grade = Grade.FATAL
 
 
-def _crash(name: str, pattern: str, *, stage: Stage | None = None, grade: Grade = Grade.FATAL, flags: int = 0) -> Cause:
-    return Cause(name, Outcome.CRASH, re.compile(pattern, flags), stage, grade)
+def _crash(name: str, *words: str, stage: Stage | None = None, grade: Grade = Grade.FATAL) -> Cause:
+    return Cause(name, Outcome.CRASH, re.compile("|".join(words)), stage, grade)
 
 
-def _oom(name: str, pattern: str, *, stage: Stage | None = None, grade: Grade = Grade.FATAL) -> Cause:
-    return Cause(name, Outcome.OOM, re.compile(pattern), stage, grade)
+def _oom(name: str, *words: str, stage: Stage | None = None, grade: Grade = Grade.FATAL) -> Cause:
+    return Cause(name, Outcome.OOM, re.compile("|".join(words)), stage, grade)
 
 
-def _hang(name: str, pattern: str, *, stage: Stage | None = None, grade: Grade = Grade.FATAL) -> Cause:
-    return Cause(name, Outcome.HANG, re.compile(pattern), stage, grade)
+def _hang(name: str, *words: str, stage: Stage | None = None, grade: Grade = Grade.FATAL) -> Cause:
+    return Cause(name, Outcome.HANG, re.compile("|".join(words)), stage, grade)
 
 
-SIZING = "kv-profile"
 DEVICE_OOM = "device-oom"
 """Not a cause that a verdict shows: which one it is depends on the stage (``oom_cause``)."""
 
-DEVICE_OOM_WORDS = (
-    r"(?:CUDA|HIP|NPU|XPU|MUSA|MPS backend)(?: error:| driver error:)? out of memory|OutOfMemoryError"
-    r"|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"
-    r"|Cuda failure 2? ?'?out of memory|cudaMalloc failed|cuMemCreate.{0,80}out of memory|hipErrorOutOfMemory"
-    r"|CUDA error.{0,120}out of memory"
-)
-
 EXCEPTIONS: tuple[Cause, ...] = (
-    # code that does not compile or link: the causes that can name a patch, by type, before any word of a message
+    # By type, before any word of a message: code that does not compile or link. These can name a patch.
     _crash("syntax-error", r"^(?:SyntaxError|IndentationError|TabError)\b"),
-    _crash("unbound-name", r"^UnboundLocalError\b|cannot access free variable"),
+    _crash("unbound-name", r"^UnboundLocalError\b", r"cannot access free variable"),
     _crash("name-error", r"^NameError\b"),
     _crash("import-error", r"^(?:ImportError|ModuleNotFoundError)\b"),
-    # consequences of another process's death
-    _crash("peer-lost", r"Connection closed by peer|Connection reset by peer|Broken pipe|Socket closed"
-           r"|remote process exited|ncclRemoteError|recvValue failed|failed to recv, got 0 bytes"
-           r"|(?:Connection refused|ECONNREFUSED).*(?:TCPStore|c10d)", grade=Grade.CONSEQUENCE),
-    _crash("child-died", r"^EOFError\b|Rank \d+ scheduler (?:is dead|died)|scheduler died during initialization"
-           r"|Initialization failed\. Please see the error messages above", grade=Grade.CONSEQUENCE),
+    # Consequences of another process's death.
+    _crash(
+        "peer-lost",
+        r"Connection closed by peer",
+        r"Connection reset by peer",
+        r"Broken pipe|Socket closed",
+        r"remote process exited|ncclRemoteError",
+        r"recvValue failed|failed to recv, got 0 bytes",
+        r"(?:Connection refused|ECONNREFUSED).*(?:TCPStore|c10d)",
+        grade=Grade.CONSEQUENCE,
+    ),
+    _crash(
+        "child-died",
+        r"^EOFError\b",
+        r"Rank \d+ scheduler (?:is dead|died)",
+        r"Initialization failed\. Please see the error messages above",
+        grade=Grade.CONSEQUENCE,
+    ),
     _crash("stopped", r"^KeyboardInterrupt\b|^SystemExit\b|CancelledError\b", grade=Grade.CONSEQUENCE),
-    # KV sizing, all releases (DESIGN: oom/kv-profile)
-    _oom(SIZING, r"Not enough memory\. Please try to increase --mem-fraction-static", stage=Stage.KV_PROFILE),
-    _oom(SIZING, r"Loaded weights leave no GPU memory for the KV cache", stage=Stage.KV_PROFILE),
-    _oom(SIZING, r"Not enough GPU memory for hybrid|Hybrid \(mamba/linear-attention\) state cache is too small",
-         stage=Stage.KV_PROFILE),
-    _oom(SIZING, r"SWA pool cap \(.*leaves no room|SWA pool \(.*cannot hold even one request", stage=Stage.KV_PROFILE),
-    _crash("pool-too-small", r"Memory pool size is too small|max_running_requests? is zero", stage=Stage.KV_ALLOC),
+    # SGLang's own words, which quote others' ("e.g., OOM", "CUDA errors").
+    _oom(
+        "kv-profile",
+        r"Not enough memory\. Please try to increase --mem-fraction-static",
+        r"Loaded weights leave no GPU memory for the KV cache",
+        r"Not enough GPU memory for hybrid",
+        r"Hybrid \(mamba/linear-attention\) state cache is too small",
+        r"SWA pool cap \(.*leaves no room",
+        r"SWA pool \(.*cannot hold even one request",
+        stage=Stage.KV_PROFILE,
+    ),
+    _crash(
+        "pool-too-small",
+        r"Memory pool size is too small",
+        r"max_running_requests? is zero",
+        stage=Stage.KV_ALLOC,
+    ),
     _crash("memory-unbalanced", r"The memory capacity is unbalanced", stage=Stage.DIST_INIT),
     _crash("token-pool-exhausted", r"(?:Prefill|Decode) out of memory\. Try to lower your batch size"),
-    # waiting that ended the server
-    _hang("load-barrier-timeout", r"could finish the model loading, but there are other ranks that didn't",
-          stage=Stage.WEIGHT_LOAD),
-    _hang("rendezvous-timeout", r"Timed out after \d+ seconds waiting for clients|wait timeout after \d+ ?ms, keys"
-          r"|client socket has timed out|TCPStore.*timed out|DistStoreError.*[Tt]ime", stage=Stage.DIST_INIT),
-    _hang("collective-timeout", r"Watchdog caught collective operation timeout|[Cc]ollective operation timeout"
-          r"|Timed out waiting \d+ ?ms for (?:recv|send)|monitoredBarrier.*timed? ?out|timed out waiting for ranks"),
-    # host memory
-    _oom("host-ram", r"^MemoryError\b|DefaultCPUAllocator: (?:can't|not enough)|Cannot allocate memory"
-         r"|Not enough host memory available|cudaHostAlloc.*out of memory|cudaHostRegister.*(?:out of memory|failed)"
-         r"|std::bad_alloc|DataLoader worker .* is killed by signal: Killed"),
-    _crash("triton-shared-memory", r"out of resources?: (?:shared memory|tensor memory|threads)|OutOfResources"
-           r"|Requested shared memory .* exceeds"),
-    # machine and compiler troubles whose words contain others' ("No such file", "out of memory", "Segmentation fault")
-    _crash("torch-compile", r"torch\._dynamo\.|torch\._inductor\.|BackendCompilerFailed|InductorError"
-           r"|Failed to find C compiler|LoweringException"),
-    _crash("jit-compile", r"Error building extension|ninja exited with|Ninja build failed|ninja: build stopped"
-           r"|NVRTC|nvcc (?:fatal|failed|not found)|Could not find nvcc|ptxas (?:fatal|error)|PTXASError|cicc\b"
-           r"|Ninja is required to load C\+\+|CUDA_HOME environment variable is not set|JIT compil\w+ fail"
-           r"|hiprtc|Compilation failed|CompilationError|compilation terminated|CalledProcessError.*(?:nvcc|ninja|gcc|g\+\+)"),
-    _oom(DEVICE_OOM, DEVICE_OOM_WORDS),
-    _crash("unsupported-arch", r"no kernel image is available|CUDA capability sm_?\d+ is not compatible"
-           r"|[Rr]equires? (?:SM|sm|compute capability|CUDA capability|Hopper|Blackwell)|SM ?[<>]=? ?\d+"
-           r"|not (?:supported|compiled) (?:on|for) (?:this |the )?(?:GPU|device|arch|sm_?\d|SM ?\d|compute)"
-           r"|[Uu]nsupported (?:GPU )?arch\w*(?!.*\['\w)|only supported on (?:SM|sm|Hopper|Blackwell|H100|B200)"
-           r"|No supported CUDA architectures|KeyError: 1[02]\d?$"),
-    _crash("nccl-error", r"NCCL error|ncclUnhandled|ncclSystemError|ncclInternalError|ncclInvalid|DistBackendError"
-           r"|NCCL WARN|nccl\w* failed"),
-    _crash("cuda-init", r"driver version is insufficient|NVIDIA driver .*too old|Found no NVIDIA driver"
-           r"|Torch not compiled with CUDA|No CUDA GPUs are available|CUDA unknown error|system not yet initialized"
-           r"|CUDA error: (?:initialization error|invalid device ordinal|unknown error)|no CUDA-capable device"
-           r"|Failed to initialize NVML|NVMLError|forward compatibility was attempted"
-           r"|CUDA-capable device\(s\) is/are busy|device\(s\) not ready"),
-    _crash("cuda-error", r"CUDA error|CUDA driver error|cudaError|CUDA_ERROR_|CUBLAS_STATUS_|CUDNN_STATUS_"
-           r"|illegal memory access|device-side assert|misaligned address|Failed: Cuda error|AcceleratorError"
-           r"|HIP error|custom_all_reduce\.cuh|unspecified launch failure"),
-    # ports, disk, rights
-    _crash("port-in-use", r"[Aa]ddress already in use|Port is already in use|EADDRINUSE|port \d+ is (?:already in use|not available)"
-           r"|is not available in \d+ seconds|The server socket has failed to bind|cannot assign requested address"),
+    _crash("context-length", r"User-specified context_length .* is greater than the derived"),
+    _hang(
+        "load-barrier-timeout",
+        r"could finish the model loading, but there are other ranks that didn't",
+        stage=Stage.WEIGHT_LOAD,
+    ),
+    # Waiting that ended the server.
+    _hang(
+        "rendezvous-timeout",
+        r"Timed out after \d+ seconds waiting for clients",
+        r"wait timeout after \d+ ?ms, keys",
+        r"client socket has timed out",
+        r"TCPStore.*timed out|DistStoreError.*[Tt]imed?.?out",
+        stage=Stage.DIST_INIT,
+    ),
+    _hang(
+        "collective-timeout",
+        r"[Cc]ollective operation timeout",
+        r"Timed out waiting \d+ ?ms for (?:recv|send)",
+        r"monitoredBarrier.*timed? ?out",
+        r"timed out waiting for ranks",
+    ),
+    # Host memory.
+    _oom(
+        "host-ram",
+        r"^MemoryError\b|std::bad_alloc",
+        r"DefaultCPUAllocator: (?:can't|not enough)",
+        r"Cannot allocate memory",
+        r"Not enough host memory available",
+        r"cudaHost(?:Alloc|Register).*(?:out of memory|failed)",
+        r"DataLoader worker .* is killed by signal: Killed",
+    ),
+    # Compilers, whose words contain others' ("No such file", "out of memory", "Segmentation fault").
+    _crash("triton-shared-memory", r"out of resources?: (?:shared memory|tensor memory|threads)", r"OutOfResources"),
+    _crash(
+        "torch-compile",
+        r"torch\._dynamo\.|torch\._inductor\.",
+        r"BackendCompilerFailed|InductorError|LoweringException",
+        r"Failed to find C compiler",
+    ),
+    _crash(
+        "jit-compile",
+        r"Error building extension|JIT compil\w+ fail|Compilation failed|CompilationError|compilation terminated",
+        r"ninja exited with|[Nn]inja build failed|ninja: build stopped|Ninja is required to load C\+\+",
+        r"NVRTC|nvcc (?:fatal|failed|not found)|Could not find nvcc|CUDA_HOME environment variable is not set",
+        r"ptxas (?:fatal|error)|PTXASError|cicc\b|hiprtc",
+        r"CalledProcessError.*(?:nvcc|ninja|gcc|g\+\+)",
+    ),
+    # The GPU, its driver, its links.
+    _oom(
+        DEVICE_OOM,
+        r"OutOfMemoryError",
+        r"(?:CUDA|HIP|NPU|XPU|MUSA)(?: error:| driver error:)? out of memory",
+        r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|hipErrorOutOfMemory",
+        r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED",
+        r"Cuda failure(?: 2)? '?out of memory|cudaMalloc failed",
+        r"(?:CUDA error|cuMemCreate).{0,120}out of memory",
+    ),
+    _crash(
+        "unsupported-arch",
+        r"no kernel image is available",
+        r"CUDA capability sm_?\d+ is not compatible",
+        r"[Rr]equires? (?:SM|sm|compute capability|CUDA capability|Hopper|Blackwell)|SM ?[<>]=? ?\d+",
+        r"not (?:supported|compiled) (?:on|for) (?:this |the )?(?:GPU|device|arch|sm_?\d|SM ?\d|compute)",
+        r"[Uu]nsupported (?:GPU )?arch\w*(?!.*\['\w)",
+        r"only supported on (?:SM|sm|Hopper|Blackwell|H100|B200)",
+        r"No supported CUDA architectures",
+        r"KeyError: 1[02]\d?$",
+    ),
+    _crash(
+        "nccl-error",
+        r"NCCL error|DistBackendError|nccl\w* failed",
+        r"ncclUnhandled|ncclSystemError|ncclInternalError|ncclInvalid",
+    ),
+    _crash(
+        "cuda-init",
+        r"driver version is insufficient|NVIDIA driver .*too old|Found no NVIDIA driver",
+        r"Torch not compiled with CUDA|No CUDA GPUs are available|no CUDA-capable device",
+        r"CUDA unknown error|system not yet initialized|forward compatibility was attempted",
+        r"CUDA error: (?:initialization error|invalid device ordinal|unknown error)",
+        r"Failed to initialize NVML|NVMLError",
+        r"CUDA-capable device\(s\) is/are busy|device\(s\) not ready",
+    ),
+    _crash(
+        "cuda-error",
+        r"CUDA error|CUDA driver error|cudaError|CUDA_ERROR_|Failed: Cuda error|Triton Error \[CUDA\]",
+        r"CUBLAS_STATUS_|CUDNN_STATUS_|AcceleratorError|HIP error|custom_all_reduce\.cuh",
+        r"illegal memory access|device-side assert|misaligned address|unspecified launch failure",
+    ),
+    # Ports, disk, rights.
+    _crash(
+        "port-in-use",
+        r"[Aa]ddress already in use|Port is already in use|EADDRINUSE|cannot assign requested address",
+        r"port \d+ is (?:already in use|not available)|is not available in \d+ seconds",
+        r"The server socket has failed to bind",
+    ),
     _crash("disk-full", r"No space left on device|Disk quota exceeded|ENOSPC"),
     _crash("permission", r"^PermissionError\b|Permission denied|Operation not permitted"),
-    _crash("package-version", r"is less than the minimum required version|with minimum required version .* is not installed"
-           r"|DistributionNotFound|VersionConflict|PackageNotFoundError"),
-    # the model
-    _crash("unsupported-model", r"Model architectures? .*(?:not supported|failed to be inspected)|does not recognize this architecture"
-           r"|Unsupported architectures?:? \[|model type `\w+` but Transformers does not|has no SGLang implementation"),
-    _crash("missing-model", r"Can't load (?:the )?(?:configuration|config|tokenizer|image processor|feature extractor) (?:of|for)"
-           r"|Repo id must (?:be in the form|use alphanumeric)|HFValidationError|RepositoryNotFoundError|GatedRepoError"
-           r"|RevisionNotFoundError|EntryNotFoundError|LocalEntryNotFound|OfflineModeIsEnabled"
-           r"|is not a local folder and is not a valid model identifier|does not appear to have a file named"
-           r"|Cannot find any model weights|missing from .* \(incomplete download|Unrecognized model in"
-           r"|(?:Incorrect path_or_model_id|couldn't connect to 'https://huggingface)|We couldn't connect to"
-           r"|FileNotFoundError.*(?:config\.json|\.safetensors|\.bin|\.gguf|tokenizer|model)|Invalid repository ID"
-           r"|huggingface_hub\.\w+\.\w+|404 Client Error.*(?:huggingface|hf-mirror|modelscope)"),
-    _crash("download-failed", r"(?:HTTPSConnectionPool|huggingface\.co|hf-mirror|modelscope|cdn-lfs).*(?:timed out|Max retries|refused|Errno)"
-           r"|Consistency check failed: file should be|ChunkedEncodingError|IncompleteRead|LocalProtocolError|429 Client Error"),
-    _crash("weight-mismatch", r"size of tensor a \(\d+\) must match|size mismatch for|Error\(s\) in loading state_dict"
-           r"|shape mismatch|[Ss]hapes? .*(?:do not|don't|doesn't) match|expanded size of the tensor|not found in params_dict"
-           r"|SafetensorError|safetensors_rust|MetadataIncompleteBuffer|InvalidHeader|HeaderTooLarge|invalid load key"
-           r"|KeyError: '[\w.]*(?:weight|bias|scale|layers|experts|mlp|attn|lm_head|embed)[\w.]*'"
-           r"|AssertionError: .*param_data\.shape|loaded_weight\.shape|param(?:_data|eter)?\.(?:size|shape)"),
-    _crash("assertion-shape", r"(?:is|are|must be|be|should be) (?:not )?(?:evenly )?divisible by|not divisible|divisib(?:le|ility)"),
-    _crash("context-length", r"User-specified context_length .* is greater than the derived"),
-    # imports
-    _crash("import-error", r"undefined symbol|cannot open shared object file"
-           r"|cannot import name|No module named|version `[\w.]+' not found|ImportError: .*sgl_kernel"),
-    # settings
-    _crash("bad-setting", r"SGLANG_LOGGING_CONFIG_PATH|Invalid (?:value|argument|environment)|environment variable"
-           r"|[Uu]nknown quantization|[Qq]uantization method .*(?:does not match|not supported)|mutually exclusive"
-           r"|[Ii]nvalid attention backend|not supported (?:with|when|for)|is incompatible with|are not compatible"
-           r"|must be (?:specified|set|greater|less|positive)"),
-    # bugs, by type
+    _crash(
+        "package-version",
+        r"is less than the minimum required version",
+        r"with minimum required version .* is not installed",
+        r"DistributionNotFound|VersionConflict|PackageNotFoundError",
+    ),
+    # The model.
+    _crash(
+        "unsupported-model",
+        r"Model architectures? .*(?:not supported|failed to be inspected)|Unsupported architectures?:? \[",
+        r"does not recognize this architecture|has no SGLang implementation",
+    ),
+    _crash(
+        "missing-model",
+        r"Can't load (?:the )?(?:configuration|config|tokenizer|image processor|feature extractor) (?:of|for)",
+        r"Repo id must (?:be in the form|use alphanumeric)|HFValidationError|Invalid repository ID",
+        r"RepositoryNotFoundError|GatedRepoError|RevisionNotFoundError|EntryNotFoundError|OfflineModeIsEnabled",
+        r"is not a local folder and is not a valid model identifier|Incorrect path_or_model_id",
+        r"does not appear to have a file named|Unrecognized model in|Cannot find any model weights",
+        r"missing from .* \(incomplete download|[Cc]ouldn't connect to 'https://huggingface|We couldn't connect to",
+        r"FileNotFoundError.*(?:config\.json|\.safetensors|\.bin|\.gguf|tokenizer|model)",
+        r"404 Client Error.*(?:huggingface|hf-mirror|modelscope)",
+    ),
+    _crash(
+        "download-failed",
+        r"(?:HTTPSConnectionPool|huggingface\.co|hf-mirror|modelscope|cdn-lfs).*"
+        r"(?:timed out|Max retries|refused|Errno)",
+        r"Consistency check failed: file should be|ChunkedEncodingError|IncompleteRead|429 Client Error",
+    ),
+    _crash(
+        "weight-mismatch",
+        r"size of tensor a \(\d+\) must match|expanded size of the tensor|shape mismatch",
+        r"size mismatch for|Error\(s\) in loading state_dict|not found in params_dict",
+        r"[Ss]hapes? .*(?:do not|don't|doesn't) match",
+        r"SafetensorError|safetensors_rust|MetadataIncompleteBuffer|InvalidHeader|HeaderTooLarge|invalid load key",
+        r"KeyError: '[\w.]*(?:weight|bias|scale|layers|experts|mlp|attn|lm_head|embed)[\w.]*'",
+        r"loaded_weight\.shape|param(?:_data|eter)?\.(?:size|shape)",
+    ),
+    _crash("assertion-shape", r"divisib(?:le|ility)"),
+    _crash(
+        "import-error",
+        r"undefined symbol|cannot open shared object file|cannot import name|No module named",
+        r"version `[\w.]+' not found",
+    ),
+    _crash(
+        "bad-setting",
+        r"SGLANG_LOGGING_CONFIG_PATH|[Ii]nvalid (?:value|argument|environment|attention backend)|environment variable",
+        r"[Uu]nknown quantization|[Qq]uantization method .*(?:does not match|not supported)",
+        r"mutually exclusive|not supported (?:with|when|for)|is incompatible with|are not compatible",
+        r"must be (?:specified|set|greater|less|positive)",
+    ),
+    # Bugs, by type.
     _crash("attribute-error", r"^AttributeError\b"),
     _crash("type-error", r"^TypeError\b"),
     _crash("key-error", r"^KeyError\b"),
@@ -165,65 +257,165 @@ EXCEPTIONS: tuple[Cause, ...] = (
     _crash("value-error", r"^ValueError\b"),
     _crash("timeout", r"^(?:\w+\.)*\w*Timeout\w*\b"),
     _crash("runtime-error", r"^RuntimeError\b"),
-)  # fmt: skip
+)
+ANY_EXCEPTION = _crash("exception", r"")
 
-GENERIC = frozenset({
-    "attribute-error", "type-error", "key-error", "index-error", "assertion", "not-implemented", "recursion",
-    "missing-file", "value-error", "timeout", "runtime-error", "exception", "bad-setting",
-})  # fmt: skip
+GENERIC = frozenset(
+    {
+        *("attribute-error", "type-error", "key-error", "index-error", "assertion", "not-implemented", "recursion"),
+        *("missing-file", "value-error", "timeout", "runtime-error", "exception", "bad-setting"),
+    }
+)
 """Causes that only repeat the exception's type: an earlier link of the chain may know better."""
 
 NAMES_A_PATCH = frozenset({"syntax-error", "unbound-name", "name-error", "import-error"})
 
+# The launcher's own first request ("Initialization failed. warmup error: <traceback>").
+WARMUP_TIMEOUT = _hang("warmup-timeout", r"", stage=Stage.WARMUP)
+WARMUP_FAILED = _crash("warmup-failed", r"", stage=Stage.WARMUP)
+
 LINES: tuple[tuple[tuple[str, ...], Cause], ...] = (
-    (("igquit", "SIGQUIT"), _crash("parent-told", r"Received sigquit from a child proces|SIGQUIT received\.", grade=Grade.CONSEQUENCE)),
-    (("scheduler", "hild process", "ubprocess"), _crash("child-died", r"Rank \d+ scheduler is dead|[Cc]hild process unexpectedly failed"
-        r"|Subprocess .* crashed with exit code|scheduler died during initialization", grade=Grade.CONSEQUENCE)),
-    (("Exit code",), _crash("child-died", r"^Exit code: -?\d+", grade=Grade.CONSEQUENCE)),
-    (("Killed",), _oom("host-ram", r"(?:Memory cgroup out of memory|Out of memory): Killed process \d+ \((?:sglang|python|pt_main|ray::)"
-        r"|\bOOMKilled\b", grade=Grade.CLUE)),
-    (("oom-kill",), _oom("host-ram", r"oom-kill:.*task=(?:sglang|python|pt_main|ray::)", grade=Grade.CLUE)),
+    (
+        ("igquit", "SIGQUIT"),
+        _crash(
+            "parent-told",
+            r"Received sigquit from a child proces",
+            r"SIGQUIT received\.",
+            grade=Grade.CONSEQUENCE,
+        ),
+    ),
+    (
+        ("scheduler", "hild process", "ubprocess", "Exit code"),
+        _crash(
+            "child-died",
+            r"Rank \d+ scheduler is dead",
+            r"^Exit code: -?\d+",
+            r"[Cc]hild process unexpectedly failed",
+            r"Subprocess .* crashed with exit code",
+            grade=Grade.CONSEQUENCE,
+        ),
+    ),
+    # The kernel's words, from journald or dmesg, and Kubernetes'.
+    (
+        ("Killed", "oom-kill"),
+        _oom(
+            "host-ram",
+            r"(?:Memory cgroup out of memory|Out of memory): Killed process \d+ \((?:sglang|python|pt_main|ray::)",
+            r"oom-kill:.*task=(?:sglang|python|pt_main|ray::)",
+            r"\bOOMKilled\b",
+            grade=Grade.CLUE,
+        ),
+    ),
     (("Killed",), _crash("killed", r"^(?:\S+: line \d+:\s+\d+ )?Killed\b", grade=Grade.CONSEQUENCE)),
     # uvicorn: "[date] ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 30000)"
-    (("Errno", "ddress already"), _crash("port-in-use", r"\[Errno (?:98|48|99)\].*(?:bind|address)|[Aa]ddress already in use", stage=Stage.WARMUP)),
+    (
+        ("Errno", "ddress already"),
+        _crash(
+            "port-in-use",
+            r"\[Errno (?:98|48|99)\].*(?:bind|address)",
+            r"error while attempting to bind on address .* already in use",
+            stage=Stage.WARMUP,
+        ),
+    ),
     (("Errno 13",), _crash("permission", r"\[Errno 13\].*bind", stage=Stage.WARMUP)),
-    (("error: ",), _crash("bad-flag", r"^(?:[\w./-]{1,200}\.py|[\w./-]*sglang(?: serve)?|launch_server|python\S*(?: -m \S+)?): error: \S", stage=Stage.IMPORT)),
-    (("atchdog",), _hang("scheduler-watchdog", r"[Ww]atchdog timeout \(self\.watchdog_timeout=[\d.]+(?:, self\.soft=False)?\)")),
+    (
+        ("error: ",),
+        _crash(
+            "bad-flag",
+            r"^(?:[\w./-]{1,200}\.py|[\w./-]*sglang(?: serve)?|launch_server|python\S*(?: -m \S+)?): error: \S",
+            stage=Stage.IMPORT,
+        ),
+    ),
+    (
+        ("atchdog",),
+        _hang(
+            "scheduler-watchdog",
+            r"[Ww]atchdog timeout \(self\.watchdog_timeout=[\d.]+(?:, self\.soft=False)?\)",
+        ),
+    ),
     (("atchdog",), _hang("collective-timeout", r"Watchdog caught collective operation timeout")),
     (("imed out",), _hang("load-barrier-timeout", r"[Tt]imed out waiting for ranks", grade=Grade.NOTE)),
-    (("inconsistency",), _crash("abort", r"To avoid data inconsistency, we are taking the entire process down", grade=Grade.CONSEQUENCE)),
-    # C++ that prints and leaves
-    (("kernel image",), _crash("unsupported-arch", r"no kernel image is available for execution", grade=Grade.CLUE)),
-    (("out of memory",), _oom(DEVICE_OOM, r"(?:CUDA error|Cuda failure|CUDA Error|Failed: Cuda error).{0,200}out of memory", grade=Grade.CLUE)),
-    (("CUDA error", "Failed: C", "illegal memory"), _crash("cuda-error", r"^(?:CUDA error|Failed: Cuda error|Failed: CUDA error)"
-        r"|an illegal memory access was encountered", grade=Grade.CLUE)),
+    (
+        ("inconsistency",),
+        _crash("abort", r"To avoid data inconsistency, we are taking the entire process down", grade=Grade.CONSEQUENCE),
+    ),
+    # C++ that prints and leaves.
+    (
+        ("kernel image",),
+        _crash("unsupported-arch", r"no kernel image is available for execution", grade=Grade.CLUE),
+    ),
+    (
+        ("out of memory",),
+        _oom(
+            DEVICE_OOM,
+            r"(?:CUDA error|CUDA Error|Cuda failure|Failed: Cuda error).{0,200}out of memory",
+            grade=Grade.CLUE,
+        ),
+    ),
+    (
+        ("CUDA error", "Failed: C", "illegal memory"),
+        _crash(
+            "cuda-error",
+            r"^(?:CUDA error|Failed: Cuda error|Failed: CUDA error)",
+            r"an illegal memory access was encountered",
+            grade=Grade.CLUE,
+        ),
+    ),
     (("bad_alloc",), _oom("host-ram", r"std::bad_alloc", grade=Grade.CLUE)),
-    (("egmentation fault", "SIGSEGV", "signal 11"), _crash("segfault", r"^Fatal Python error: Segmentation fault|^Segmentation fault"
-        r"|SIGSEGV|Caught signal 11 ", grade=Grade.CLUE)),
-    (("us error", "signal 7"), _crash("bus-error", r"^Fatal Python error: Bus error|^Bus error|Caught signal 7 ", grade=Grade.CLUE)),
-    (("bort", "terminate called"), _crash("abort", r"^Fatal Python error: Aborted|^Aborted\b|terminate called", grade=Grade.CONSEQUENCE)),
-    (("llegal instruction",), _crash("illegal-instruction", r"^Fatal Python error: Illegal instruction|^Illegal instruction", grade=Grade.CLUE)),
+    (
+        ("egmentation fault", "SIGSEGV", "signal 11"),
+        _crash(
+            "segfault",
+            r"^Fatal Python error: Segmentation fault",
+            r"^Segmentation fault",
+            r"SIGSEGV|Caught signal 11 ",
+            grade=Grade.CLUE,
+        ),
+    ),
+    (
+        ("us error", "signal 7"),
+        _crash("bus-error", r"^Fatal Python error: Bus error|^Bus error|Caught signal 7 ", grade=Grade.CLUE),
+    ),
+    (
+        ("bort", "terminate called"),
+        _crash("abort", r"^Fatal Python error: Aborted|^Aborted\b|terminate called", grade=Grade.CONSEQUENCE),
+    ),
+    (
+        ("llegal instruction",),
+        _crash(
+            "illegal-instruction",
+            r"^Fatal Python error: Illegal instruction|^Illegal instruction",
+            grade=Grade.CLUE,
+        ),
+    ),
     (("NCCL WARN",), _crash("nccl-error", r"NCCL WARN", grade=Grade.NOTE)),
     (("startup failed",), _crash("startup-failed", r"Application startup failed\. Exiting", grade=Grade.CLUE)),
-    # a rank that gave up a communication buffer and went on: the others will wait for it
-    (("out of memory",), _oom("comm-buffer", r"Failed to initialize FlashInfer workspace|[Ss]ymm\w*|[Ww]orkspace.*(?:allocat|init)"
-        r"|[Aa]ll-?reduce.*(?:disabl|fail)|[Dd]isabl\w+ .*all-?reduce", grade=Grade.NOTE)),
-)  # fmt: skip
+    # A rank that gave up a communication buffer and went on: the others will wait for it.
+    (
+        ("out of memory",),
+        _oom(
+            "comm-buffer",
+            r"Failed to initialize FlashInfer workspace",
+            r"[Ss]ymm\w*",
+            r"[Ww]orkspace.*(?:allocat|init)",
+            r"[Aa]ll-?reduce.*(?:disabl|fail)|[Dd]isabl\w+ .*all-?reduce",
+            grade=Grade.NOTE,
+        ),
+    ),
+)
 """(words of which one must be there, row); the words spare most lines the pattern."""
 
 LINE_WORDS: tuple[str, ...] = tuple(dict.fromkeys(word for words, _ in LINES for word in words))
-
-_GENERIC_EXCEPTION = _crash("exception", r"")
 
 
 def of_exception(kind: str, message: str) -> Cause:
     """The row for an exception ``kind: message``. Never None: the last resort is the cause ``exception``."""
     text = f"{kind}: {message}" if message else kind
-    short = text.rpartition(".")[2] if not message else f"{kind.rpartition('.')[2]}: {message}"
+    short = text if "." not in kind else f"{kind.rpartition('.')[2]}: {message}"
     for row in EXCEPTIONS:
         if row.pattern.search(text) or row.pattern.search(short):
             return row
-    return _GENERIC_EXCEPTION
+    return ANY_EXCEPTION
 
 
 def of_line(text: str) -> Cause | None:

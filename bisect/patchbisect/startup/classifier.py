@@ -16,9 +16,8 @@ from patchbisect.startup.life import Life, has_words
 from patchbisect.startup.text import Splitter, peel, strip_colours
 from patchbisect.startup.vocabulary import Kind
 
-BRACKET = re.compile(
-    r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?)(?: ((?:DP|TP|PP|EP|ATTN_CP|MOE_DP)\d+(?: (?:DP|TP|PP|EP|ATTN_CP|MOE_DP)\d+)*))?\] ?"
-)
+_RANK = r"(?:DP|TP|PP|EP|ATTN_CP|MOE_DP)\d+"
+BRACKET = re.compile(rf"\[(\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?)(?: ({_RANK}(?: {_RANK})*))?\] ?")
 TORCH = re.compile(r"\[rank(\d+)\]:(?:\[[EWIF](\d+) (\d\d:\d\d:\d\d)[.\d]*[^\]]*\])? ?")
 
 EARLIER_LIVES_LIMIT = 50

@@ -25,8 +25,8 @@ from patchbisect.startup.failure import Failure, Reading, read_signs, settle
 from patchbisect.startup.hang import Budgets, missing_ranks, rank_number, silent_hang
 from patchbisect.startup.life import Life
 from patchbisect.startup.ranks import ORDER, STAGES, Progress, settle_roles
-from patchbisect.startup.vocabulary import Kind
 from patchbisect.startup.server_args import ServerArgs
+from patchbisect.startup.vocabulary import Kind
 
 TEXT_LIMIT = 2000
 _MODULE = re.compile(r"'(sglang\.[\w.]+)'")
@@ -236,8 +236,16 @@ def _lost_rank(signals: Signals) -> tuple[str, int] | None:
     return next(((str(rank), code) for rank, code in exits.items() if code), None)
 
 
-_BY_SIGNAL = {9: "killed", 15: "terminated", 2: "terminated", 11: "segfault", 7: "bus-error", 6: "abort", 4: "illegal-instruction",
-              3: "child-died"}  # fmt: skip
+_BY_SIGNAL = {
+    2: "terminated",
+    3: "child-died",
+    4: "illegal-instruction",
+    6: "abort",
+    7: "bus-error",
+    9: "killed",
+    11: "segfault",
+    15: "terminated",
+}
 
 
 def _without_a_word(case: _Case, consequence: Reading | None, lost: tuple[str, int] | None) -> Verdict:

@@ -126,6 +126,8 @@ def _read(sign: Sign) -> Reading:
     if sign.block is None or not sign.block.chain:
         return Reading(sign, sign.cause, None)
     cause, exception = cause_of(sign.block)
+    if sign.block.who == "warmup" and cause.name in causes.GENERIC:
+        cause = causes.WARMUP_TIMEOUT if cause.name == "timeout" else causes.WARMUP_FAILED
     return Reading(sign, cause, exception)
 
 
@@ -151,8 +153,12 @@ def cause_of(block: Block) -> tuple[Cause, Exc]:
     return cause, last
 
 
-_MACHINE = frozenset({"jit-compile", "torch-compile", "nccl-error", "cuda-error", "cuda-init", "unsupported-arch",
-                      "triton-shared-memory", "disk-full", "port-in-use", "missing-model", "download-failed"})  # fmt: skip
+_MACHINE = frozenset(
+    {
+        *("jit-compile", "torch-compile", "nccl-error", "cuda-error", "cuda-init", "unsupported-arch"),
+        *("triton-shared-memory", "disk-full", "port-in-use", "missing-model", "download-failed"),
+    }
+)
 
 
 def _cause_of_link(link: Exc) -> Cause:

@@ -196,9 +196,8 @@ class Ledger:
 def _with_numbers(numbers: Sizing) -> list[str]:
     if numbers.fraction is None or numbers.budget_gb is None:
         return [f"available = {numbers.available_gb:.2f} GiB, total = {numbers.total_gb:.2f} GiB; no fraction is known"]
-    out = [
-        f"= {numbers.available_gb:.2f} - {numbers.total_gb:.2f} * (1 - {numbers.fraction:g}) = {numbers.budget_gb:.2f} GiB"
-    ]
+    put_in = f"{numbers.available_gb:.2f} - {numbers.total_gb:.2f} * (1 - {numbers.fraction:g})"
+    out = [f"= {put_in} = {numbers.budget_gb:.2f} GiB"]
     if numbers.cell_size:
         tokens = int((numbers.budget_gb - numbers.states_gb) * sizing.GIB) // numbers.cell_size
         printed = "" if numbers.tokens is None else f"; the log says {numbers.tokens}"

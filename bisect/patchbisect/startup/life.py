@@ -72,7 +72,8 @@ _SHUTDOWN = re.compile(
 )
 _QUIET_LEVEL = re.compile(r"(?:^|\W)(?:WARNING|WARN|INFO|DEBUG)(?:\W|$)|\w*Warning: ")
 _HANDLED = re.compile(
-    r"--- Logging error ---|Exception ignored in|Exception in ASGI application|never retrieved|exception calling callback"
+    r"--- Logging error ---|Exception ignored in|Exception in ASGI application"
+    r"|never retrieved|exception calling callback"
 )
 
 # A line that has none of these words is skipped unread; only milestones tell without them.
@@ -91,6 +92,13 @@ WORDS: tuple[str, ...] = (
     ),
     *("xit code", "exitcode", "Logging error", "Exception ignored", "in ASGI", "never retrieved"),
 )
+
+
+def _exit_code(text: str, code: int) -> int:
+    """As subprocess counts. The SIGCHLD line of 0.4.4-0.4.9 shows the raw wait status: 9 is SIGKILL, 256 exit 1."""
+    if "hild process unexpectedly" in text:
+        return -(code & 0x7F) if code & 0x7F else code >> 8
+    return code
 
 
 def has_words(text: str) -> bool:
@@ -248,7 +256,7 @@ class Life:
         if "xit" in text:
             found = _EXIT_CODE.search(text)
             if found is not None:
-                self.exit_code = int(next(group for group in found.groups() if group))
+                self.exit_code = _exit_code(text, int(next(group for group in found.groups() if group)))
         found = re.search(r"bind on address \('[^']*', (\d+)", text)
         if found is not None:
             self.port = int(found[1])

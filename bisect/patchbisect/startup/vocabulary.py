@@ -212,8 +212,10 @@ _EMBEDDED = tuple(
 _RANK_WORDS = re.compile(r"(?<![\w-])(?:DP|TP|PP|EP|ATTN_CP|MOE_DP)\d+(?![\w.])")
 _ANY_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?")
 _PREFIX_LIMIT = 250
-_HINTS = ("mem=", " begin", " end", "allocated", "max_total_num", "server_args=", "fired up", "hit an exc", "Received sig",
-          "memory pool", "DSV4", "cache dtype", "autotune", "no-op pool")  # fmt: skip
+_HINTS = (
+    *("mem=", " begin", " end", "allocated", "max_total_num", "server_args=", "fired up", "hit an exc"),
+    *("Received sig", "memory pool", "DSV4", "cache dtype", "autotune", "no-op pool"),
+)
 
 
 @dataclass(frozen=True, slots=True)
