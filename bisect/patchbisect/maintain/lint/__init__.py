@@ -1,0 +1,7 @@
+"""Lint of the queue: does each patch stand where it says, compile, and, if it only looks, change nothing?"""
+
+from patchbisect.maintain.lint.analysers import Diagnostic, diagnose
+from patchbisect.maintain.lint.checking import lint, lint_change
+from patchbisect.maintain.lint.findings import RULES, Finding
+
+__all__ = ["RULES", "Diagnostic", "Finding", "diagnose", "lint", "lint_change"]

@@ -1,0 +1,447 @@
+"""Whether evaluating an added expression can raise, wait for the GPU, or change what other code sees."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from patchbisect.maintain.lint.bound import dotted
+from patchbisect.maintain.lint.calls import Calls, canonical
+from patchbisect.maintain.lint.evidence import Evidence, format_spec
+from patchbisect.maintain.lint.formats import Placeholder, of_format_call, of_fstring, of_percent, satisfies
+from patchbisect.maintain.lint.kinds import Kind, Kinds
+from patchbisect.maintain.lint.scopes import COMPREHENSIONS, Scope, words
+
+Report = Callable[[str, ast.AST, str, str], None]
+"""Takes rule, node, why and remedy."""
+
+_EXHAUSTS = words("list tuple sorted sum any all min max dict set frozenset enumerate zip next reversed")
+_ITERATORS = ("Iterable", "Iterator", "Generator")
+_MAKES_ITERATOR = words("zip map filter iter enumerate reversed")
+_SAY_PLAINLY = "Print the value itself ({x}, %s): that takes anything."
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """What the tests around an expression, inside the added code, make sure of. Dumps of expressions."""
+
+    not_none: frozenset[str] = frozenset()
+    non_zero: frozenset[str] = frozenset()
+    numbers: frozenset[str] = frozenset()
+    exists: frozenset[str] = frozenset()
+    true_calls: frozenset[str] = frozenset()
+    safe: bool = False
+    """Inside an added ``try`` whose handler takes every Exception."""
+
+    def when(self, test: ast.expr, *, holds: bool) -> Guards:
+        """The guards where ``test`` came out so."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            return self.when(test.operand, holds=not holds)
+        if isinstance(test, ast.BoolOp):
+            everything = isinstance(test.op, ast.And) if holds else isinstance(test.op, ast.Or)
+            guards = self
+            for part in test.values if everything else []:
+                guards = guards.when(part, holds=holds)
+            return guards
+        if isinstance(test, ast.Compare) and len(test.ops) == 1:
+            return self._when_compared(test, holds=holds)
+        if not holds:
+            return self
+        if isinstance(test, ast.Call):
+            return self._when_called(test)
+        if isinstance(test, ast.NamedExpr):
+            return self._truthy(test.target)
+        return self._truthy(test)
+
+    def _truthy(self, node: ast.expr) -> Guards:
+        dump = _load(node)
+        return replace(self, not_none=self.not_none | {dump}, non_zero=self.non_zero | {dump})
+
+    def _when_compared(self, test: ast.Compare, *, holds: bool) -> Guards:
+        left, operator, right = _load(test.left), test.ops[0], test.comparators[0]
+        none = isinstance(right, ast.Constant) and right.value is None
+        zero = isinstance(right, ast.Constant) and right.value == 0 and not none
+        if none and isinstance(operator, ast.IsNot if holds else ast.Is):
+            return replace(self, not_none=self.not_none | {left})
+        if zero and isinstance(operator, (ast.NotEq, ast.Gt, ast.Lt) if holds else (ast.Eq,)):
+            return replace(self, non_zero=self.non_zero | {left}, not_none=self.not_none | {left})
+        positive = isinstance(right, ast.Constant) and isinstance(right.value, int | float) and right.value > 0
+        if positive and holds and isinstance(operator, ast.Gt | ast.GtE | ast.Eq):
+            return replace(self, non_zero=self.non_zero | {left}, not_none=self.not_none | {left})
+        if holds and isinstance(operator, ast.In):
+            entry = ast.Subscript(value=right, slice=test.left, ctx=ast.Load())
+            return replace(self, exists=self.exists | {ast.dump(entry)})
+        return self
+
+    def _when_called(self, test: ast.Call) -> Guards:
+        name = dotted(test.func)
+        guards = replace(self, true_calls=self.true_calls | {name.rpartition(".")[2]})
+        if name == "isinstance" and len(test.args) == 2:
+            dump = _load(test.args[0])
+            numeric = {dotted(part) for part in ast.walk(test.args[1]) if isinstance(part, ast.expr)} & {"int", "float"}
+            return replace(
+                guards,
+                not_none=self.not_none | {dump},
+                numbers=self.numbers | ({dump} if numeric else set()),
+            )
+        if name == "hasattr" and len(test.args) == 2 and isinstance(test.args[1], ast.Constant):
+            attribute = ast.Attribute(value=test.args[0], attr=str(test.args[1].value), ctx=ast.Load())
+            return replace(guards, exists=self.exists | {ast.dump(attribute)})
+        return guards
+
+
+@dataclass(slots=True)
+class Inspector:
+    """Looks at the expressions of one added statement, in one scope.
+
+    ``new`` holds ids of nodes that the patch brings; ``own`` the names that it alone binds.
+    """
+
+    scope: Scope
+    evidence: Evidence
+    report: Report
+    new: frozenset[int]
+    own: frozenset[str]
+    kinds: Kinds = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kinds = Kinds(self.scope)
+
+    def expression(self, node: ast.AST | None, guards: Guards) -> None:
+        if node is None:
+            return
+        match node:
+            case ast.BoolOp(values=values):
+                self._chain(node, values, guards)
+                return
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                self.test(test, guards)
+                self.expression(body, guards.when(test, holds=True))
+                self.expression(orelse, guards.when(test, holds=False))
+                return
+            case ast.Call():
+                self._call(node, guards)
+            case ast.FormattedValue():
+                self._placeholder(of_fstring(node, format_spec(node)), node, guards)
+            case ast.BinOp():
+                self._operation(node, guards)
+            case ast.Compare():
+                self._comparison(node, guards)
+            case ast.Subscript():
+                self._subscript(node, guards)
+            case ast.Attribute():
+                self._of_none(node, node.value, guards, what=f"has no .{node.attr}")
+            case ast.Await() | ast.Yield() | ast.YieldFrom():
+                word = "await" if isinstance(node, ast.Await) else "yield"
+                self.report("control-flow", node, f"{word} hands control to other code", "Take it out.")
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                for generator in node.generators:
+                    self.consumed(generator.iter)
+        for part in ast.iter_child_nodes(node):
+            self.expression(part, self._within(node, guards))
+
+    def test(self, node: ast.expr, guards: Guards) -> None:
+        """An expression whose truth decides."""
+        self.expression(node, guards)
+        if self._is_tensor(node) or (isinstance(node, ast.Compare) and self._is_tensor(node.left)):
+            self.report("gpu-sync", node, f"the truth of a tensor ({ast.unparse(node)}) is copied from the GPU", "")
+
+    def consumed(self, node: ast.expr) -> None:
+        """Something that is iterated over."""
+        if not isinstance(node, ast.Name) or not self._is_iterator(node):
+            return
+        home = self.scope.home(node.id)
+        readers = [reader for reader in home.readers(node.id) if id(reader) not in self.new] if home else []
+        if readers:
+            why = f"{node.id} is an iterator: line {readers[-1].lineno} finds it used up"
+            self.report("consumes", node, why, "Do not iterate over it; print its type alone.")
+
+    def _chain(self, node: ast.BoolOp, values: Iterable[ast.expr], guards: Guards) -> None:
+        for value in values:
+            self.test(value, guards)
+            guards = guards.when(value, holds=isinstance(node.op, ast.And))
+
+    def _within(self, node: ast.AST, guards: Guards) -> Guards:
+        if isinstance(node, COMPREHENSIONS):
+            for generator in node.generators:
+                for condition in generator.ifs:
+                    guards = guards.when(condition, holds=True)
+        return guards
+
+    # Calls
+
+    def _call(self, node: ast.Call, guards: Guards) -> None:
+        calls = Calls(self.scope, own=self.own, true_calls=guards.true_calls)
+        name = canonical(self.scope, node.func)
+        refusal = calls.refusal(node)
+        if refusal and not (refusal.rule == "may-raise" and self._cannot_raise(node, guards)):
+            self.report(refusal.rule, node, refusal.why, refusal.remedy)
+        if name == "print":
+            self._print(node, guards)
+        elif calls.is_log(node):
+            self._log(node, guards)
+        elif name in ("str", "repr", "format", "int", "float", "bool", "round"):
+            self._conversion(node, name, guards)
+        elif name == "len" and node.args:
+            self._of_none(node, node.args[0], guards, what="has no length")
+        elif name == "divmod" and len(node.args) == 2:
+            self._divisor(node, node.args[1], guards)
+        if name in _EXHAUSTS:
+            for argument in node.args:
+                self.consumed(argument)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+            template = node.func.value
+            if isinstance(template, ast.Constant) and isinstance(template.value, str):
+                self._placeholders(of_format_call(template.value, node), node, guards)
+
+    def _print(self, node: ast.Call, guards: Guards) -> None:
+        words = {word.arg: word.value for word in node.keywords}
+        flush, file = words.get("flush"), words.get("file")
+        to_stderr = file is not None and canonical(self.scope, file) == "sys.stderr"
+        if file is not None and not to_stderr and canonical(self.scope, file) != "sys.stdout":
+            self.report("call", node, "prints into something else than the log", "Use the file's logger.")
+        if not to_stderr and not (isinstance(flush, ast.Constant) and flush.value is True):
+            self.report(
+                "flush",
+                node,
+                "print does not flush: into a file the line comes late, or never when the server is killed",
+                "Say flush=True, or use the file's logger.",
+            )
+        for argument in node.args:
+            self._shown(argument)
+
+    def _log(self, node: ast.Call, guards: Guards) -> None:
+        assert isinstance(node.func, ast.Attribute)
+        arguments = node.args[1:] if node.func.attr == "log" else node.args
+        if not arguments or any(isinstance(argument, ast.Starred) for argument in arguments):
+            return
+        template, *values = arguments
+        for argument in arguments:
+            self._shown(argument)
+        if isinstance(template, ast.Constant) and isinstance(template.value, str) and values:
+            one_mapping = len(values) == 1 and isinstance(values[0], ast.Dict)
+            found = [] if one_mapping else of_percent(template.value, values)
+            self._placeholders(found, node, guards, into_log=True)
+
+    def _conversion(self, node: ast.Call, name: str, guards: Guards) -> None:
+        if not node.args:
+            return
+        value = node.args[0]
+        if self._is_tensor(value):
+            self.report("gpu-sync", node, f"{name}() of a tensor copies it from the GPU", "Print its shape and dtype.")
+        elif name in ("int", "float", "round"):
+            self._of_none(node, value, guards, what=f"is nothing {name}() takes")
+
+    # Formatting
+
+    def _placeholders(
+        self, found: list[Placeholder] | str, node: ast.AST, guards: Guards, *, into_log: bool = False
+    ) -> None:
+        if isinstance(found, str):
+            self.report("format", node, found, "Count the placeholders.")
+            return
+        for placeholder in found:
+            self._placeholder(placeholder, node, guards, into_log=into_log)
+
+    def _placeholder(self, placeholder: Placeholder, node: ast.AST, guards: Guards, *, into_log: bool = False) -> None:
+        value, demand = placeholder.value, placeholder.demand
+        if demand == "":
+            self._shown(value)
+            return
+        kind = self.kinds.of(value)
+        if satisfies(kind, demand) or guards.safe:
+            return
+        dump = ast.dump(value)
+        proven = dump in guards.numbers or dump in self.evidence.numbers or self._computed_anyway(value)
+        guarded = kind is Kind.MAYBE_NONE and dump in guards.not_none
+        if demand != "whole" and kind not in (Kind.TENSOR, Kind.TEXT, Kind.OTHER) and (proven or guarded):
+            return
+        what = {
+            Kind.TENSOR: "is a tensor",
+            Kind.MAYBE_NONE: "can be None",
+            Kind.TEXT: "is text",
+            Kind.OTHER: "is no number",
+            Kind.FLOAT: "is not a whole number",
+            Kind.COMPUTED: "may be no whole number",
+        }.get(kind, "can be None or a tensor for all this file tells")
+        then = "the log gets a traceback instead" if into_log else "formatting raises"
+        self.report("format", node, f"{placeholder.spec!r} of {ast.unparse(value)}, which {what}: {then}", _SAY_PLAINLY)
+
+    def _shown(self, value: ast.expr) -> None:
+        if self._is_tensor(value):
+            self.report(
+                "gpu-sync", value, f"showing the tensor {ast.unparse(value)} copies it from the GPU", "Show its shape."
+            )
+
+    # Operators
+
+    def _operation(self, node: ast.BinOp, guards: Guards) -> None:
+        if isinstance(node.op, ast.Mod) and self.kinds.of(node.left) is Kind.TEXT:
+            self._percent(node, guards)
+            return
+        if isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mod):
+            self._divisor(node, node.right, guards)
+        if not isinstance(node.op, ast.BitOr):
+            for side in (node.left, node.right):
+                self._of_none(node, side, guards, what="cannot be calculated with")
+
+    def _percent(self, node: ast.BinOp, guards: Guards) -> None:
+        if not isinstance(node.left, ast.Constant) or isinstance(node.right, ast.Dict):
+            return
+        values = list(node.right.elts) if isinstance(node.right, ast.Tuple) else [node.right]
+        if not isinstance(node.right, ast.Tuple) and self.kinds.of(node.right) is Kind.OTHER:
+            why = f"{ast.unparse(node.right)} may be a tuple, whose parts % takes one by one"
+            self.report("format", node, why, "Write an f-string, or (value,).")
+            return
+        self._placeholders(of_percent(str(node.left.value), values), node, guards)
+
+    def _divisor(self, node: ast.AST, divisor: ast.expr, guards: Guards) -> None:
+        if guards.safe or self._non_zero(divisor, guards) or self._cannot_raise(node, guards):
+            return
+        if self.kinds.of(divisor) is Kind.TEXT:
+            return
+        self.report(
+            "division",
+            node,
+            f"{ast.unparse(divisor)} can be 0",
+            f"Print the two numbers, or write `... if {ast.unparse(divisor)} else None`.",
+        )
+
+    def _non_zero(self, node: ast.expr, guards: Guards) -> bool:
+        if ast.dump(node) in guards.non_zero or ast.dump(node) in self.evidence.divisors:
+            return True
+        match node:
+            case ast.Constant(value=value):
+                return isinstance(value, int | float | str) and bool(value)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return self._non_zero(operand, guards)
+            case ast.BinOp(op=ast.LShift(), left=left):
+                return self._non_zero(left, guards)
+            case ast.BinOp(op=ast.Mult() | ast.Pow(), left=left, right=right):
+                return self._non_zero(left, guards) and (isinstance(node.op, ast.Pow) or self._non_zero(right, guards))
+            case ast.BoolOp(op=ast.Or(), values=values):
+                return self._non_zero(values[-1], guards)
+            case ast.Call(func=ast.Name(id="max"), args=arguments):
+                return any(isinstance(one, ast.Constant) and _positive(one.value) for one in arguments)
+            case ast.Name(id=name):
+                return self._is_constant(name, guards)
+        return False
+
+    def _is_constant(self, name: str, guards: Guards) -> bool:
+        """A name of the module that is bound once, to a number that is not 0."""
+        home = self.scope.home(name)
+        if home is None or not isinstance(home.owner, ast.Module) or len(home.bound[name]) != 1:
+            return False
+        return any(
+            isinstance(statement, ast.Assign)
+            and home.bound[name][0] in statement.targets
+            and self._non_zero(statement.value, guards)
+            for statement in home.owner.body
+        )
+
+    def _comparison(self, node: ast.Compare, guards: Guards) -> None:
+        if isinstance(node.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+            for side in (node.left, node.comparators[0]):
+                self._of_none(node, side, guards, what="cannot be ordered")
+
+    def _subscript(self, node: ast.Subscript, guards: Guards) -> None:
+        if isinstance(node.slice, ast.Slice) or not isinstance(node.ctx, ast.Load):
+            return
+        value = node.value
+        if isinstance(value, ast.Attribute) and value.attr in ("shape", "__dict__"):
+            return
+        if (
+            isinstance(value, ast.Call)
+            and isinstance(value.func, ast.Attribute)
+            and value.func.attr in ("size", "stride")
+        ):
+            return
+        if guards.safe or ast.dump(node) in guards.exists or self._cannot_raise(node, guards):
+            return
+        self.report(
+            "may-raise",
+            node,
+            f"{ast.unparse(node)} raises where there is no such entry",
+            "Use .get(), print the whole, or ask for the entry first.",
+        )
+
+    def _of_none(self, node: ast.AST, value: ast.expr, guards: Guards, *, what: str) -> None:
+        """Report an operation on something that can be None, where nothing around shows that it is not."""
+        if guards.safe or self.kinds.of(value) is not Kind.MAYBE_NONE:
+            return
+        dump = _load(value)
+        inside = f"Attribute(value={dump},"
+        shown = (
+            dump in guards.not_none
+            or dump in self.evidence.numbers
+            or any(inside in other for other in self.evidence.evaluated)
+            or self._cannot_raise(node, guards)
+            or self._used_freely(value)
+        )
+        if not shown:
+            why = f"{ast.unparse(value)} can be None, which {what}"
+            self.report("may-raise", node, why, f"Write `... if {ast.unparse(value)} is not None else None`.")
+
+    def _used_freely(self, value: ast.expr) -> bool:
+        """``self.x`` that SGLang's own code of this function takes attributes of without asking."""
+        if not isinstance(value, ast.Attribute):
+            return False
+        dump = ast.dump(value)
+        return any(
+            isinstance(other, ast.Attribute) and id(other) not in self.new and ast.dump(other.value) == dump
+            for other in ast.walk(self.scope.owner)
+        )
+
+    # Evidence
+
+    def _cannot_raise(self, node: ast.AST, guards: Guards) -> bool:
+        """SGLang's own code evaluates the same right before or after, or a handler takes what is raised."""
+        return guards.safe or ast.dump(node) in self.evidence.evaluated
+
+    def _computed_anyway(self, value: ast.expr) -> bool:
+        return isinstance(value, ast.BinOp) and ast.dump(value) in self.evidence.evaluated
+
+    def _is_tensor(self, node: ast.expr) -> bool:
+        return self.kinds.of(node) is Kind.TENSOR
+
+    def _is_iterator(self, node: ast.Name) -> bool:
+        home = self.scope.home(node.id)
+        if home and any(_takes_next(call, node.id) for call in ast.walk(home.owner) if id(call) not in self.new):
+            return True
+        for binding in home.bound.get(node.id, []) if home else []:
+            if isinstance(binding, ast.arg):
+                annotation = ast.unparse(binding.annotation) if binding.annotation else ""
+                if any(word in annotation for word in _ITERATORS):
+                    return True
+            value = _assigned(home.owner, binding) if home else None
+            if isinstance(value, ast.GeneratorExp):
+                return True
+            if isinstance(value, ast.Call):
+                name = dotted(value.func)
+                if name in _MAKES_ITERATOR or name.endswith(("_iterator", "_generator", "named_parameters")):
+                    return True
+        return False
+
+
+def _assigned(owner: ast.AST, target: ast.AST) -> ast.expr | None:
+    for node in ast.walk(owner):
+        if isinstance(node, ast.Assign) and target in node.targets:
+            return node.value
+    return None
+
+
+def _takes_next(node: ast.AST, name: str) -> bool:
+    """``next(name)``: only an iterator stands that."""
+    if not (isinstance(node, ast.Call) and dotted(node.func) == "next" and node.args):
+        return False
+    return dotted(node.args[0]) == name
+
+
+def _load(node: ast.expr) -> str:
+    """The dump of an expression as if it were read."""
+    return ast.dump(node).replace("ctx=Store()", "ctx=Load()")
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, int | float) and value > 0
