@@ -63,8 +63,8 @@ class Upstream(_Settings):
 class EmbeddedSettings(_Settings):
     """The box on this machine without a GPU."""
 
-    torch_index: str | None = None
-    """``--index-url`` for a CPU build of torch, where pip's plain torch would be a CUDA build."""
+    torch_index: str | None = "https://download.pytorch.org/whl/cpu"
+    """``--index-url`` for a CPU build of torch, used where pip's plain torch would be a CUDA build. Null: never."""
     python: str | None = None
     """Interpreter to build the environment with; default: the first on PATH that has wheels."""
 

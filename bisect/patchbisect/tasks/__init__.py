@@ -10,6 +10,7 @@ namespace = Collection(
     launching.launch,
     launching.trial,
     launching.classify,
+    launching.explain,
     recorded.runs,
     recorded.show,
     recorded.tag,

@@ -14,10 +14,11 @@ from patchbisect.tasks.face import say
 
 if TYPE_CHECKING:
     from patchbisect.config import Project
-    from patchbisect.embedded import Embedded
+    from patchbisect.embedded import Embedded, Progress
     from patchbisect.trial import Rig
     from patchbisect.upstream import Mirror
 
+_SETUP_LINE_S = 3.0
 STORIES = Path("tests") / "queues"
 
 
@@ -38,17 +39,28 @@ def rig_of(project: Project, *, mirror: Mirror, box: str = "") -> Iterator[Rig]:
         yield rig
 
 
-def prepared(project: Project) -> Embedded:
-    """This machine as a box; ``embedded.setup`` with its progress on stderr where it is not ready yet."""
+def prepared(project: Project, *, repair: bool = False) -> Embedded:
+    """This machine as a box, made ready where it is not; ``repair`` looks for damage too."""
     from patchbisect import embedded
-    from patchbisect.embedded import Progress
 
-    def report(progress: Progress) -> None:
-        size = f"  {progress.done_bytes / 2**20:.0f} MiB" if progress.done_bytes else ""
-        say(f"setup {progress.seconds:6.1f} s  {progress.step}: {progress.detail}{size}")
+    found = None if repair else embedded.find(project.state)
+    return found or embedded.setup(project.state, settings=project.settings.embedded, progress=SetupLines())
 
-    found = embedded.find(project.state)
-    return found or embedded.setup(project.state, settings=project.settings.embedded, progress=report)
+
+class SetupLines:
+    """Setup's progress: one line a step, and in between one a few seconds with the sizes."""
+
+    def __init__(self) -> None:
+        self._step = ""
+        self._told_at = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.step == self._step and progress.seconds - self._told_at < _SETUP_LINE_S:
+            return
+        self._step, self._told_at = progress.step, progress.seconds
+        done = f"  {progress.done_bytes / 2**20:.0f}" if progress.done_bytes else ""
+        of = f" of {progress.total_bytes / 2**20:.0f}" if progress.total_bytes else ""
+        say(f"setup {progress.seconds:5.1f} s  {progress.step:8}  {progress.detail}{done}{of}{' MiB' if done else ''}")
 
 
 def story(project: Project, name: str) -> Project:

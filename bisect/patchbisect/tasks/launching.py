@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -206,6 +207,42 @@ def classify(ctx: invoke.Context, log: str, exit_code: str = "", signals: str = 
         emit(document)
     else:
         console().print(verdict_lines(document))
+
+
+@task(
+    help={
+        "of": "a log (a file, or - for standard input) or a recorded run",
+        "json": "print one JSON document",
+    }
+)
+def explain(ctx: invoke.Context, of: str, json: bool = False) -> None:
+    """Show where the memory went: the waterfall per rank, the KV sizing formula with its numbers, which fraction works.
+
+    From the log alone, in GiB. Also says when pool and fraction cannot belong together.
+
+    Example: invoke explain --of server.log
+    """
+    from dataclasses import asdict
+
+    from patchbisect.startup import Ledger
+
+    ledger = Ledger.read(_log_or_run(of))
+    if json:
+        emit(asdict(ledger))
+    else:
+        print("\n".join(ledger.lines()))
+
+
+def _log_or_run(name: str) -> Iterator[bytes]:
+    from patchbisect.config import load_project
+    from patchbisect.records import Store
+
+    if name == "-" or Path(name).exists():
+        return chunks(name)
+    try:
+        return iter([Store(load_project().state / "runs").log(name)])
+    except UsageError as error:
+        raise UsageError(f"{name} is neither a log file nor a run", remedy=error.remedy) from error
 
 
 def _signals(path: str, *, exit_code: str) -> Signals:

@@ -31,7 +31,7 @@ def setup(ctx: invoke.Context, json: bool = False) -> None:
     """
     from patchbisect.config import load_project
 
-    ready = prepared(load_project())
+    ready = prepared(load_project(), repair=True)
     if json:
         emit({"python": str(ready.python), "variables": dict(ready.variables), "env": dict(ready.env)})
         return
