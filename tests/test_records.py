@@ -1,12 +1,35 @@
+import gzip
+import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from patchbisect.errors import UsageError
-from patchbisect.records import Attachments, PatchEntry, PointEntry, Record, Store, newest_with_content
+from patchbisect.records import (
+    Attachments,
+    PatchEntry,
+    PointEntry,
+    Record,
+    Store,
+    collectable,
+    moment,
+    newest_with_content,
+    wanted,
+)
+
+OLD = Path(__file__).parent / "old_records"
 
 
-def record(identifier: str, *, content: str = "c", outcome: str = "ready", tags: tuple[str, ...] = ()) -> Record:
+def record(
+    identifier: str,
+    *,
+    content: str = "c",
+    outcome: str = "ready",
+    tags: tuple[str, ...] = (),
+    created: str = "2026-11-29T18:00:00+00:00",
+    origin: str = "trial",
+) -> Record:
     point = PointEntry(
         name="HEAD",
         profile="tiny",
@@ -17,12 +40,13 @@ def record(identifier: str, *, content: str = "c", outcome: str = "ready", tags:
     )
     return Record(
         id=identifier,
-        created="2026-11-29T18:00:00+00:00",
+        created=created,
         box="local",
         point=point,
         content_id=content,
         verdict={"outcome": outcome},
         tags=tags,
+        origin=origin,
     )
 
 
@@ -31,39 +55,214 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "runs")
 
 
+A, B = "20261129-180000-aaaa", "20261130-180000-bbbb"
+
+
 def test_a_record_comes_back_as_it_was_saved(store: Store) -> None:
-    saved = record("20261129-180000-aaaa")
-    store.save(saved, Attachments(log=b"line\xff\n", patches={"0001-probe": b"patch text"}))
+    saved = record(A)
+    attachments = Attachments(
+        log=b"line\xff\n",
+        patches={"0001-probe": b"patch text"},
+        events=[{"t": 1.5, "line": 3}],
+        samples=b'{"t": 1, "gpus": [[0, 2.5, 90]]}\n',
+    )
+    store.save(saved, attachments)
     assert store.load(saved.id) == saved
     assert store.log(saved.id) == b"line\xff\n"
     assert store.patch_texts(saved.id) == {"0001-probe.patch": b"patch text"}
+    assert store.events(saved.id) == [{"t": 1.5, "line": 3}]
+    assert store.samples(saved.id) == [{"t": 1, "gpus": [[0, 2.5, 90]]}]
+
+
+def test_what_was_not_taken_is_empty(store: Store) -> None:
+    store.save(record(A), Attachments())
+    assert (store.log(A), store.events(A), store.samples(A)) == (b"", [], [])
+
+
+def test_a_sampler_killed_in_the_middle_of_a_line_costs_that_line(store: Store) -> None:
+    store.save(record(A), Attachments(samples=b'{"t": 1}\n{"t": 2, "gp'))
+    assert store.samples(A) == [{"t": 1}]
+
+
+def test_a_damaged_log_is_a_clear_error(store: Store) -> None:
+    store.save(record(A), Attachments(log=b"x" * 1000))
+    path = store.path(A) / "server.log.gz"
+    path.write_bytes(path.read_bytes()[:-6])
+    with pytest.raises(UsageError, match=r"server\.log\.gz: damaged"):
+        store.log(A)
 
 
 def test_a_run_is_named_by_beginning_tag_or_last(store: Store) -> None:
-    store.save(record("20261129-180000-aaaa", tags=("baseline",)), Attachments())
-    store.save(record("20261130-180000-bbbb"), Attachments())
-    assert store.load("20261129").id == "20261129-180000-aaaa"
-    assert store.load("baseline").id == "20261129-180000-aaaa"
-    assert store.load("last").id == "20261130-180000-bbbb"
+    store.save(record(A, tags=("baseline",)), Attachments())
+    store.save(record(B), Attachments())
+    assert store.load("20261129").id == A
+    assert store.load("baseline").id == A
+    assert store.load("last").id == B
 
 
 @pytest.mark.parametrize(("name", "says"), [("2026", "begins 2 runs"), ("nope", "no run 'nope'"), ("", "no run ''")])
 def test_an_unknown_or_ambiguous_run_is_an_error(store: Store, name: str, says: str) -> None:
-    for identifier in ("20261129-180000-aaaa", "20261130-180000-bbbb"):
+    for identifier in (A, B):
         store.save(record(identifier), Attachments())
     with pytest.raises(UsageError, match=says):
         store.load(name)
 
 
+def test_a_name_that_two_runs_bear_is_refused_with_both(store: Store) -> None:
+    for identifier in (A, B):
+        store.save(record(identifier, tags=("twin",)), Attachments())
+    with pytest.raises(UsageError, match="2 runs are tagged 'twin'") as refused:
+        store.load("twin")
+    assert A in refused.value.remedy
+    assert B in refused.value.remedy
+
+
 def test_a_half_written_record_is_not_seen(store: Store) -> None:
-    store.save(record("20261129-180000-aaaa"), Attachments())
-    (store.directory / ".20261130-180000-bbbb.draft").mkdir()
-    assert store.ids() == ["20261129-180000-aaaa"]
+    store.save(record(A), Attachments())
+    (store.directory / f".{B}.draft").mkdir()
+    assert store.ids() == [A]
 
 
-def test_a_void_never_stands_in_for_a_launch(store: Store) -> None:
+def test_one_damaged_record_does_not_hide_the_others(store: Store) -> None:
+    for identifier in (A, B):
+        store.save(record(identifier), Attachments())
+    (store.path(A) / "record.json").write_text("{")
+    faults: list[str] = []
+    assert [document["id"] for document in store.documents(fault=faults.append)] == [B]
+    assert len(faults) == 1
+    assert A in faults[0]
+    assert store.load("last").id == B
+
+
+def test_a_record_of_a_later_schema_is_refused_and_an_old_one_read(store: Store) -> None:
+    store.save(record(A), Attachments())
+    path = store.path(A) / "record.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 99}))
+    with pytest.raises(UsageError, match="schema 99"):
+        store.load(A)
+    faults: list[str] = []
+    assert list(store.documents(fault=faults.append)) == []
+    assert "schema 99" in faults[0]
+
+
+@pytest.mark.parametrize("old", sorted(path.name for path in OLD.iterdir()))
+def test_records_of_older_days_stay_readable(old: str) -> None:
+    kept = Store(OLD)
+    loaded = kept.load(old)
+    assert loaded.judged.outcome == json.loads((OLD / old / "record.json").read_text())["verdict"]["outcome"]
+    assert kept.row(next(d for d in kept.documents() if d["id"] == old))["outcome"] == loaded.judged.outcome
+    assert b"Load weight begin" in kept.log(old)
+
+
+def test_a_name_is_given_taken_away_and_never_shared(store: Store) -> None:
+    for identifier in (A, B):
+        store.save(record(identifier), Attachments(log=b"kept"))
+    assert store.tag("last", "baseline").tags == ("baseline",)
+    assert store.tag(B, "baseline").tags == ("baseline",)
+    assert store.load("baseline").id == B
+    with pytest.raises(UsageError, match="is the name of"):
+        store.tag(A, "baseline")
+    assert store.untag(B, "baseline").tags == ()
+    with pytest.raises(UsageError, match="not tagged"):
+        store.untag(B, "baseline")
+    assert store.log(B) == b"kept"
+
+
+@pytest.mark.parametrize("name", ["last", "2026", "", "a b", "../x", "-x"])
+def test_what_could_be_taken_for_something_else_is_no_name(store: Store, name: str) -> None:
+    store.save(record(A), Attachments())
+    with pytest.raises(UsageError, match="cannot name a run"):
+        store.tag(A, name)
+
+
+def test_removing_leaves_nothing(store: Store) -> None:
+    store.save(record(A), Attachments(log=b"x", patches={"0001-a": b"y"}))
+    assert store.size(A) == sum(path.stat().st_size for path in store.path(A).rglob("*") if path.is_file())
+    store.remove(A)
+    assert list(store.directory.iterdir()) == []
+
+
+def test_only_dead_drafts_are_swept(store: Store) -> None:
+    import os
+
+    old, young = store.directory / f".{A}.draft", store.directory / f".{B}.draft"
+    for path in (old, young):
+        path.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    assert store.dead_drafts() == [old]
+    store.remove_drafts(store.dead_drafts())
+    assert young.is_dir()
+    assert not old.exists()
+
+
+def test_collection_spares_the_new_the_named_and_the_held() -> None:
+    def document(identifier: str, day: int, *, tags: tuple[str, ...] = ()) -> dict[str, object]:
+        return {"id": identifier, "created": f"2026-11-{day:02d}T00:00:00+00:00", "tags": list(tags)}
+
+    documents = [document("old", 1), document("named", 2, tags=("a",)), document("held", 3), document("young", 28)]
+    documents += [document("old-but-newest", 4)]
+    before = datetime(2026, 11, 20, tzinfo=UTC)
+    assert collectable(documents, keep=1, before=before, held={"held"}) == ["old"]
+    assert collectable(documents, keep=0, before=before, held={"held"}) == ["old", "old-but-newest"]
+    assert collectable(documents, keep=9, before=before, held=set()) == []
+
+
+def test_a_void_never_stands_in_for_a_launch() -> None:
     records = [record("1", outcome="ready"), record("2", outcome="void"), record("3", content="other")]
     found = newest_with_content(records, content_id="c", box="local")
     assert found is not None
     assert found.id == "1"
     assert newest_with_content(records, content_id="c", box="elsewhere") is None
+
+
+@pytest.mark.parametrize("origin", ["adopted", "imported"])
+def test_what_we_did_not_launch_never_stands_in_for_a_launch(origin: str) -> None:
+    assert newest_with_content([record("1", origin=origin)], content_id="c", box="local") is None
+
+
+@pytest.mark.parametrize(
+    ("filters", "ids"),
+    [
+        ({}, [A, B]),
+        ({"outcome": "oom"}, [B]),
+        ({"point": "HEAD"}, [A, B]),
+        ({"point": "0001"}, [A, B]),
+        ({"point": "probe"}, [A, B]),
+        ({"point": "0002"}, []),
+        ({"box": "rig"}, []),
+        ({"profile": "tiny", "outcome": "ready"}, [A]),
+        ({"tag": "baseline"}, [A]),
+        ({"since": datetime(2026, 11, 30, tzinfo=UTC)}, [B]),
+    ],
+)
+def test_a_list_is_filtered(store: Store, filters: dict[str, object], ids: list[str]) -> None:
+    store.save(record(A, tags=("baseline",)), Attachments())
+    store.save(record(B, outcome="oom", created="2026-11-30T18:00:00+00:00"), Attachments())
+    chosen = wanted(**filters)  # type: ignore[arg-type]
+    assert [document["id"] for document in store.documents() if chosen.matches(document)] == ids
+
+
+def test_a_misspelt_outcome_names_the_nearest() -> None:
+    with pytest.raises(UsageError) as refused:
+        wanted(outcome="oon")
+    assert refused.value.remedy == "did you mean 'oom'?"
+
+
+def test_a_moment_is_an_age_or_a_time() -> None:
+    now = datetime(2026, 11, 29, 12, tzinfo=UTC)
+    assert moment("6h", now=now) == datetime(2026, 11, 29, 6, tzinfo=UTC)
+    assert moment("2w", now=now) == datetime(2026, 11, 15, 12, tzinfo=UTC)
+    assert moment("2026-11-29", now=now) == datetime(2026, 11, 29, tzinfo=UTC)
+    assert moment("2026-11-29T10:00+02:00") == datetime(2026, 11, 29, 8, tzinfo=UTC)
+    with pytest.raises(UsageError, match="is no time"):
+        moment("yesterday")
+
+
+def test_a_row_has_what_a_list_shows(store: Store) -> None:
+    made = record(A, tags=("x",)).model_copy(update={"timings": {"total": 2.5}})
+    store.save(made, Attachments(log=gzip.compress(b"")))
+    (document,) = store.documents()
+    row = store.row(document)
+    assert (row["id"], row["outcome"], row["seconds"], row["tags"]) == (A, "ready", 2.5, ["x"])
+    assert row["bytes"] > 0
+    assert row["kv_tokens"] is None
