@@ -1,0 +1,146 @@
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patchbisect.records import Store
+from patchbisect.report.compare import compare
+from patchbisect.report.reading import read
+from patchbisect.report.sources import Source, recorded, source
+from patchbisect.startup import classify
+from patchbisect.wire import verdict_to_json
+from tests.report import builder
+
+
+@pytest.fixture
+def run(store: Store) -> Callable[..., Source]:
+    """Keeps one of the handed logs as a run, with its real verdict."""
+
+    def keep(case: str | bytes, **settings: Any) -> Source:
+        log = builder.case(case) if isinstance(case, str) else case
+        identifier = f"20261129-18000{len(store.ids())}-0000"
+        record = builder.record(identifier, verdict=verdict_to_json(classify(log)), **settings)
+        builder.save(store, record, log=log)
+        return recorded(store, identifier)
+
+    return keep
+
+
+def log_of(name: str) -> Source:
+    data = builder.case(name)
+    return Source(name=name, log=data, record=None, reading=read(data))
+
+
+def kinds(differences: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    return {(difference["kind"], difference["subject"]) for difference in differences}
+
+
+LOW, ENOUGH = "cpu/03b-patch-good-memlow", "cpu/03-patch-good"
+
+
+def test_the_story_ends_with_the_fraction(run: Callable[..., Source]) -> None:
+    """A debug print was added and the start fails: the print is not it, nor the machine."""
+    clean = run(ENOUGH, flags={"mem-fraction-static": "0.05"}, point="clean")
+    printed = run(LOW, flags={"mem-fraction-static": "0.02"}, patches=["0001-print"], point="HEAD")
+    comparison = compare(clean, printed)
+    assert kinds(comparison["cause"]) == {("patch", "0001-print"), ("flag", "mem-fraction-static")}
+    assert comparison["conclusion"].startswith("same code effect, same memory, the fraction differs")
+    assert "0.02 leaves -0.08 GiB" in comparison["conclusion"]
+
+
+def test_the_story_from_two_log_files_alone() -> None:
+    conclusion = compare(log_of(LOW), log_of(ENOUGH))["conclusion"]
+    assert conclusion.startswith("same code effect, same memory, the fraction differs")
+
+
+def test_code_that_breaks_the_start_is_not_called_the_same_effect(run: Callable[..., Source]) -> None:
+    comparison = compare(run(ENOUGH, point="4"), run("cpu/04-unbound", patches=["0005-print-rest"], point="5"))
+    assert comparison["conclusion"].startswith("the code differs (0005-print-rest)")
+    assert comparison["conclusion"].endswith("ready became crash (unbound-name) at kv-profile")
+
+
+def test_noise_is_no_difference(run: Callable[..., Source]) -> None:
+    log = builder.case(ENOUGH)
+    other = log.replace(b"port=31000", b"port=45678").replace(b"random_seed=", b"random_seed=1")
+    assert other != log
+    comparison = compare(run(log), run(other))
+    assert (comparison["cause"], comparison["effect"]) == ([], [])
+    assert comparison["conclusion"] == "nothing differs, in cause or in effect"
+
+
+def test_a_failure_that_nothing_recorded_explains_is_said_to_come_and_go(run: Callable[..., Source]) -> None:
+    started, failed = builder.case(ENOUGH), builder.case("cpu/04-unbound")
+    same_until = started[: started.index(b"KV Cache is allocated")].rpartition(b"\n")[0]
+    ending = failed[failed.rindex(b"\n", 0, failed.index(b"Scheduler hit an exception")) :]
+    comparison = compare(run(started), run(same_until + ending))
+    assert comparison["cause"] == []
+    assert comparison["conclusion"].startswith("same code")
+    assert "comes and goes by itself" in comparison["conclusion"]
+
+
+def test_every_kind_of_cause_is_told(run: Callable[..., Source]) -> None:
+    gpus = [{"name": "RTX PRO 6000", "total_gb": 94.97}] * 8
+    a = run(ENOUGH, machine={"driver": "570.1", "gpus": gpus}, env={"A": "1"}, versions={"torch": "2.9.1"})
+    b = run(
+        ENOUGH,
+        machine={"driver": "575.2", "gpus": gpus[:4]},
+        env={"B": "1"},
+        versions={"torch": "2.10"},
+        box="rig",
+        profile="other",
+        tree="f" * 40,
+    )
+    comparison = compare(a, b)
+    assert kinds(comparison["cause"]) == {
+        ("code", "tree"),
+        ("profile", "profile"),
+        ("env", "A"),
+        ("env", "B"),
+        ("package", "torch"),
+        ("driver", "driver"),
+        ("hardware", "gpus"),
+        ("box", "box"),
+    }
+    hardware = next(d for d in comparison["cause"] if d["kind"] == "hardware")
+    assert (hardware["a"], hardware["b"]) == ("8 x RTX PRO 6000, 94.97 GiB", "4 x RTX PRO 6000, 94.97 GiB")
+
+
+def test_free_memory_before_the_start_is_a_cause(run: Callable[..., Source]) -> None:
+    log = builder.case("cpu/02-mem-too-low")
+    fuller = log.replace(b"avail mem=22.06", b"avail mem=12.06").replace(b"avail mem=21.53", b"avail mem=11.53")
+    comparison = compare(run(log), run(fuller))
+    assert kinds(comparison["cause"]) == {("memory-before", "rank")}
+    assert "memory differs (rank began with 22.06 and 12.06 GiB)" in comparison["conclusion"]
+
+
+def test_the_waterfall_is_compared_rank_by_rank(run: Callable[..., Source]) -> None:
+    log = builder.case("logs/r01_swa_two_pools")
+    other = re.sub(rb"(TP2\] Memory pool end\. avail mem=)\d+", rb"\g<1>40", log)
+    assert other != log
+    effects = compare(run(log), run(other))["effect"]
+    assert {difference["subject"].split()[0] for difference in effects if difference["kind"] == "memory"} == {"TP2"}
+
+
+def test_a_log_alone_claims_nothing_about_its_code() -> None:
+    comparison = compare(log_of(ENOUGH), log_of("cpu/04-unbound"))
+    assert not {kind for kind, _ in kinds(comparison["cause"])} & {"code", "patch", "flag", "env", "package"}
+    assert comparison["conclusion"].startswith("the code is not known")
+    assert "comes and goes" not in comparison["conclusion"]
+
+
+def test_a_secret_argument_is_not_shown() -> None:
+    a = builder.case(ENOUGH)
+    b = a.replace(b"api_key=None", b"api_key='letmein99'")
+    sides = [Source(name=n, log=d, record=None, reading=read(d)) for n, d in (("a", a), ("b", b))]
+    comparison = compare(*sides)
+    assert ("argument", "api_key") in kinds(comparison["cause"])
+    assert "letmein99" not in str(comparison)
+
+
+def test_a_name_is_a_file_before_it_is_a_run(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    path.write_bytes(builder.case(ENOUGH))
+    found = source(store, str(path), load=lambda name: Path(name).read_bytes())
+    assert (found.record, found.label) == (None, "server")
