@@ -1,11 +1,12 @@
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from patchbisect.errors import PointUnbuildable
+from patchbisect.errors import BoxError, PointUnbuildable
 from patchbisect.model import Base
 from patchbisect.patchqueue import format_patch, parse_patch
 from patchbisect.upstream import Mirror
@@ -288,3 +289,39 @@ def test_two_processes_build_the_same_point_at_once(upstream, three, tmp_path):
     printed = {process.communicate()[0] for process in running}
     assert [process.returncode for process in running] == [0, 0, 0]
     assert len(printed) == 1
+
+
+@pytest.mark.parametrize(
+    ("commits", "on_first", "on_second"),
+    [
+        ("v0.1.0..", False, True),
+        ("..v0.1.0", True, False),
+        ("v0.0.9..v0.2.0", True, True),
+        ("v0.2.0..v0.3.0", False, False),
+    ],
+)
+def test_a_patch_is_left_out_where_the_base_is_not_in_its_range(tmp_path, upstream, commits, on_first, on_second):
+    """By ancestry in a local clone; by release numbers without one."""
+    git(upstream.path, "tag", "v0.3.0", upstream.second)
+    git(upstream.path, "tag", "v0.0.9", git(upstream.path, "commit-tree", "-m", "root", "v0.1.0^{tree}"))
+    patch = upstream.patch(1, "a", {LOADER: [replaced("loader_5 = 5")]}, trailers=f"Upstream: {commits}")
+    mirror = Mirror(tmp_path / "state", source="git", clone=str(upstream.path))
+    for rev, wanted in (("", on_first), (upstream.second, on_second)):
+        code = mirror.materialize(Base(upstream.pin(), rev=rev), [patch])
+        assert code.patches == (("0001-a",) if wanted else ())
+        assert ("left out" in " ".join(code.shifted)) is not wanted
+
+
+def test_a_range_that_cannot_be_judged_leaves_nothing_out(tmp_path, upstream, mirror):
+    patch = upstream.patch(1, "a", {LOADER: [replaced("loader_5 = 5")]}, trailers="Upstream: main..feature")
+    assert mirror.materialize(Base(upstream.pin()), [patch]).patches == ("0001-a",)
+
+
+def test_a_damaged_mirror_is_said_in_one_line(upstream, three, mirror):
+    mirror.base(Base(upstream.pin()))
+    for path in mirror.path.glob("objects/pack/*"):
+        path.unlink()
+    shutil.rmtree(mirror.path / "objects" / upstream.first[:2], ignore_errors=True)
+    with pytest.raises(BoxError, match="git .* failed in|has lost") as caught:
+        mirror.materialize(Base(upstream.pin()), three)
+    assert caught.value.exit_code == 3

@@ -94,9 +94,12 @@ class Mirror:
 
         With ``exact`` (the queue in order at the pin) each hunk must stand where its patch says. Otherwise a patch
         may be merged 3-way or, where its text stands in one place only, moved; ``shifted`` tells it.
+        Patches whose ``Upstream:`` range the base is outside of are left out; ``shifted`` tells that too.
         What was built before costs nothing. Raises PointUnbuildable, and what ``base`` raises.
         """
         code = self.base(base)
+        left_out = self._out_of_range(base, patches)
+        patches = [patch for patch in patches if patch.name not in left_out]
         points = _point_ids(code.commit, patches)
         step = self._built(points, commit=code.commit)
         todo = patches[points.index(step.point) + 1 if step.point else 0 :]
@@ -113,7 +116,7 @@ class Mirror:
             base_commit=code.commit,
             source=code.source,
             patches=tuple(patch.name for patch in patches),
-            shifted=step.shifted,
+            shifted=(*left_out.values(), *step.shifted),
         )
 
     def applies(self, base: Base, patches: Sequence[Patch]) -> bool:
@@ -132,6 +135,16 @@ class Mirror:
         """A file of a point's code, None where it is not there."""
         ran = self._store.run("cat-file", "blob", f"{commit}:{path}")
         return ran.out if ran.status == 0 else None
+
+    def _out_of_range(self, base: Base, patches: Sequence[Patch]) -> dict[str, str]:
+        """What is told of each patch that is not for this base, by its name."""
+        told: dict[str, str] = {}
+        for patch in patches:
+            commits = patch.trailer("Upstream")
+            answers = (source.within(base, commits) for source in self._sources) if commits else ()
+            if next((answer for answer in answers if answer is not None), True) is False:
+                told[patch.name] = f"{patch.name}: left out, {base} is not in its Upstream: {commits}"
+        return told
 
     @contextmanager
     def _making(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ from typing import Protocol
 from patchbisect.errors import BoxError, PatchbisectError, UsageError
 from patchbisect.model import Base, Pin
 from patchbisect.upstream.git import Git, Ran
+from patchbisect.upstream.ranges import by_history, by_version, version_of
 from patchbisect.upstream.wheels import Wheel, fetch_wheel, import_stream
 
 PACKAGE = "python/sglang"
@@ -21,7 +22,6 @@ _PROBE_S = 20.0
 _STALLED = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60")
 _NOT_THERE = ("not our ref", "couldn't find remote ref", "no such remote ref", "unadvertised object")
 _FULL_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_RELEASE = re.compile(r"(?:release:)?v?(\d+(?:\.\d+)+(?:\.?(?:post|rc|a|b|dev)\d+)*)")
 
 Say = Callable[[str], None]
 
@@ -54,6 +54,9 @@ class CodeSource(Protocol):
     def freeze(self, base: Base) -> Base:
         """The same base with a revision that never moves: a branch or tag becomes a commit id."""
 
+    def within(self, base: Base, commits: str) -> bool | None:
+        """Whether the base lies in a range ``A..B`` of upstream; None where this source cannot tell."""
+
 
 @dataclass(frozen=True, slots=True)
 class GitSource:
@@ -85,6 +88,12 @@ class GitSource:
             raise self._failure(ran, what=f"commit {rev[:12]}" if base.rev else f"the pin {rev[:12]}", pin=base.pin)
         _require_package(self.store, ref, what=f"commit {rev[:12]} of {url}")
         return BaseCode(commit=rev, source=self._source(base.pin))
+
+    def within(self, base: Base, commits: str) -> bool | None:
+        by_number = by_version(_number(base), commits)
+        if by_number is None and (folder := self._clone_folder()):
+            return by_history(Git(folder, worktree=True), base.rev or base.pin.commit, commits)
+        return by_number
 
     def _resolve(self, base: Base) -> str:
         """A branch, tag or abbreviation as a full id; only a local clone knows abbreviations."""
@@ -182,6 +191,9 @@ class ReleaseSource:
         )
         return BaseCode(commit=self._commit(wheel), source=f"release {version}")
 
+    def within(self, base: Base, commits: str) -> bool | None:
+        return by_version(_number(base), commits)
+
     def _commit(self, wheel: Wheel) -> str:
         ref = f"refs/patchbisect/bases/release/{wheel.version}/{wheel.sha256[:16]}"
         self.store.output("fast-import", "--quiet", "--force", stdin=import_stream(wheel, ref=ref, folder="python"))
@@ -201,8 +213,12 @@ def release_of(base: Base) -> str:
     """The version of a base's release, ``""`` where its name is none: ``v0.5.8`` and ``release:0.5.8`` are 0.5.8."""
     if not base.rev or base.rev in (base.pin.tag, base.pin.commit):
         return base.pin.release
-    match = _RELEASE.fullmatch(base.rev)
-    return match[1] if match else ""
+    return version_of(base.rev)
+
+
+def _number(base: Base) -> str:
+    """The version of a base, be it released or a tag."""
+    return release_of(base) or ("" if base.rev else version_of(base.pin.tag))
 
 
 def _pinned_sha256(pin: Pin, version: str) -> str:
