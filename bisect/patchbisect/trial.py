@@ -30,6 +30,7 @@ from patchbisect.model import (
     CodeCommit,
     Milestone,
     Outcome,
+    Patch,
     Persistence,
     Point,
     Role,
@@ -279,7 +280,7 @@ def _launch(
     run = rig.box.start(spec)
     kept = False
     try:
-        follower = _Follower(prepared=prepared, until=until, settle_s=settle_s, watcher=watcher)
+        follower = _Follower(rig=rig, prepared=prepared, until=until, settle_s=settle_s, watcher=watcher)
         verdict = follower.follow(run)
         clock.lap("decide")
         provenance = run.provenance()
@@ -350,10 +351,11 @@ def _unless_box_changed(verdict: Verdict, report: StopReport) -> Verdict:
 class _Follower:
     """Feeds the classifier until the verdict is final, the wanted stage is reached, or the server is gone."""
 
-    def __init__(self, *, prepared: Prepared, until: Stage, settle_s: float, watcher: Watcher) -> None:
-        touched = {name: patch.name for patch in prepared.point.patches for name in patch.files}
+    def __init__(self, *, rig: Rig, prepared: Prepared, until: Stage, settle_s: float, watcher: Watcher) -> None:
         self.classifier = Classifier(
-            until=until, patched_files={name.removeprefix("python/"): patch for name, patch in touched.items()}
+            until=until,
+            patched_files=_patched_files(prepared.point.patches),
+            line_owner=lambda path, line: rig.mirror.line_owner(prepared.code, f"python/{path}", line),
         )
         self.until = until
         self.settle_s = settle_s
@@ -394,6 +396,15 @@ class _Follower:
     def _keep(self, data: bytes) -> None:
         room = _SPACE_FOR_LOG - len(self.log)
         self.log += data[: max(room, 0)]
+
+
+def _patched_files(patches: Sequence[Patch]) -> dict[str, str]:
+    """Path below ``python/`` -> the names of all patches that touch it."""
+    touching: dict[str, list[str]] = {}
+    for patch in patches:
+        for name in patch.files:
+            touching.setdefault(name.removeprefix("python/"), []).append(patch.name)
+    return {name: ", ".join(names) for name, names in touching.items()}
 
 
 def _recorded(

@@ -9,7 +9,7 @@ from patchbisect.model import Signals, Stage, Verdict
 from patchbisect.startup import vocabulary
 from patchbisect.startup.blocks import Mode
 from patchbisect.startup.causes import Grade
-from patchbisect.startup.decide import Question, decide
+from patchbisect.startup.decide import LineOwner, Question, decide, nobody
 from patchbisect.startup.events import Event, What
 from patchbisect.startup.hang import Budgets
 from patchbisect.startup.life import Life, has_words
@@ -32,7 +32,8 @@ class Classifier:
 
     ``until`` is the stage that the caller wants to see: ``Stage.SERVING``, or ``Stage.KV_ALLOC`` to stop as soon
     as every rank of the target has its pools. ``patched_files`` maps a path below ``python/``
-    (``"sglang/srt/x.py"``) to the patch that touches it (``"0007-slug"``); ``promised_probes`` maps the name of a
+    (``"sglang/srt/x.py"``) to the patch that touches it (``"0007-slug"``), ``line_owner`` says which patch wrote a
+    line of it; ``promised_probes`` maps the name of a
     probe to (patch, the stage by whose end it must have fired).
     """
 
@@ -41,6 +42,7 @@ class Classifier:
         until: Stage = Stage.SERVING,
         patched_files: Mapping[str, str] | None = None,
         *,
+        line_owner: LineOwner = nobody,
         promised_probes: Mapping[str, tuple[str, Stage]] | None = None,
         budgets: Budgets | None = None,
     ) -> None:
@@ -48,6 +50,7 @@ class Classifier:
         self._question = Question(
             until=until,
             patched_files=dict(patched_files or {}),
+            line_owner=line_owner,
             promised_probes=dict(promised_probes or {}),
             budgets=budgets or Budgets(),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,12 +34,21 @@ QUIET_FOR_S = 0.2
 """A traceback whose last line has stood this long without a continuation is taken as complete."""
 
 
+LineOwner = Callable[[str, int], str]
+"""(path below ``python/``, line) -> the patch that wrote that line, "" where it is upstream's."""
+
+
+def nobody(path: str, line: int) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """What the caller asked of a log."""
 
     until: Stage = Stage.SERVING
     patched_files: Mapping[str, str] = field(default_factory=dict)
+    line_owner: LineOwner = nobody
     promised_probes: Mapping[str, tuple[str, Stage]] = field(default_factory=dict)
     budgets: Budgets = field(default_factory=Budgets)
 
@@ -176,7 +185,7 @@ def _of_failure(failure: Failure, case: _Case) -> Verdict:
         facts["missing_ranks"] = list(case.life.waited_for)
     exception = failure.exception
     frame = failure.frame
-    patch = _patch_of(failure, case.question.patched_files)
+    patch = _patch_of(failure, case.question)
     why = advice.why_failed(failure, cause=cause, note=note.sign.text if note else "", patch=patch)
     quiet = (case.signals.silent_for_s or 0.0) >= QUIET_FOR_S and sign.block is not None and sign.block.complete
     return Verdict(
@@ -382,7 +391,9 @@ def _silent_probes(case: _Case, passed: frozenset[Milestone]) -> dict[str, str]:
     }
 
 
-def _patch_of(failure: Failure, patched: Mapping[str, str]) -> str:
+def _patch_of(failure: Failure, question: Question) -> str:
+    """The patch that wrote the failing line; where that line is upstream's, what else touches the file."""
+    patched = question.patched_files
     if failure.cause not in causes.NAMES_A_PATCH or not patched:
         return ""
     exception = failure.exception
@@ -390,7 +401,10 @@ def _patch_of(failure: Failure, patched: Mapping[str, str]) -> str:
         return ""
     files = []
     if failure.frame is not None:
-        files.append(f"sglang/{failure.frame.own}")
+        failing = f"sglang/{failure.frame.own}"
+        if owner := question.line_owner(failing, failure.frame.line):
+            return owner
+        files.append(failing)
     files += [
         f"sglang/{name.removeprefix('sglang.').replace('.', '/')}.py"
         for name in _MODULE.findall(exception.full_message)
