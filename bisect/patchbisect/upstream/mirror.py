@@ -136,6 +136,14 @@ class Mirror:
         ran = self._store.run("cat-file", "blob", f"{commit}:{path}")
         return ran.out if ran.status == 0 else None
 
+    def line_owner(self, code: CodeCommit, path: str, line: int) -> str:
+        """The patch that wrote ``line`` (from 1) of ``path`` (in the repository), ``""`` where the base did."""
+        chain = f"{code.base_commit}..{code.commit}"
+        ran = self._store.run("blame", "--porcelain", f"-L{line},{line}", chain, "--", path)
+        commit = ran.text.partition(" ")[0] if ran.status == 0 else ""
+        commits = self._store.text("rev-list", "--reverse", chain).split()
+        return dict(zip(commits, code.patches, strict=True)).get(commit, "")
+
     def _out_of_range(self, base: Base, patches: Sequence[Patch]) -> dict[str, str]:
         """What is told of each patch that is not for this base, by its name."""
         told: dict[str, str] = {}
