@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from patchbisect.report.text import shortened
+from patchbisect.report.text import printable, shortened
 from patchbisect.startup import Event
 from patchbisect.wire import Json
 
@@ -193,10 +193,11 @@ def plain(message: Json) -> str:
     if kind == "begin":
         return str(message.get("what", ""))
     if kind == "step":
-        return f"  {message['text']}"
+        return f"  {printable(message['text'])}"
     if kind == "search":
         return "  " + _search_line(Board(search=message))
     if kind != "event":
         return ""
     rank = f" {message['rank']}" if message.get("rank") else ""
-    return f"  {message['t']:6.1f} s  {message.get('stage') or message['what']:13}{rank} {message['text'][:110]}"
+    stage = message.get("stage") or message["what"]
+    return f"  {message['t']:6.1f} s  {stage:13}{rank} {printable(message['text'][:110])}"

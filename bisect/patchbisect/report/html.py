@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from patchbisect import __version__
 from patchbisect.report.page import Page
+from patchbisect.report.text import printable
 
 
 def rendered(page: Page) -> str:
@@ -31,5 +32,11 @@ def _style() -> str:
 @functools.cache
 def _template() -> Template:
     source = resources.files(__package__).joinpath("page.html.j2").read_text(encoding="utf-8")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, finalize=_visible, trim_blocks=True, lstrip_blocks=True
+    )
     return environment.from_string(source)
+
+
+def _visible(value: object) -> object:
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from patchbisect.report.page import Page
+from patchbisect.report.text import printable
 
 _SIGNS = {"confirmed": "✅", "refuted": "❌", "open": "➖", "good": "✅", "bad": "❌", "skip": "❔", "void": "➖"}
 _MOST_ROWS = 60
@@ -64,7 +65,7 @@ def _trials(page: Page) -> Iterator[str]:
 
 def code(text: str) -> str:
     """``text`` as a code span that it cannot leave."""
-    flat = " ".join(text.split())
+    flat = printable(" ".join(text.split()))
     if not flat:
         return ""
     ticks = "`" * (_longest_run(flat) + 1)
@@ -75,7 +76,7 @@ def code(text: str) -> str:
 def _fence(lines: Sequence[str], *, language: str = "") -> Iterator[str]:
     ticks = "`" * max(3, max((_longest_run(line) for line in lines), default=0) + 1)
     yield ticks + language
-    yield from lines
+    yield from map(printable, lines)
     yield ticks
     yield ""
 

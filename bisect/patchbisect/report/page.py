@@ -12,7 +12,7 @@ from patchbisect.redact import MASK
 from patchbisect.report import drawing
 from patchbisect.report.drawing import Bars, Drawing
 from patchbisect.report.sources import Source, recorded
-from patchbisect.report.text import CLAIMS, outcome, shortened, surely
+from patchbisect.report.text import CLAIMS, outcome, printable, shortened, surely
 from patchbisect.wire import Json
 
 # What keeps a page under a megabyte whatever the log holds: lines around the deciding one, characters of a line,
@@ -119,7 +119,7 @@ class Page:
 
 # --- a bisection ---------------------------------------------------------------------------------------------------
 
-_ANSWERS = {
+ANSWERS = {
     "found": "Culprit found",
     "set": "One of several changes",
     "none": "No change is guilty",
@@ -142,7 +142,7 @@ def of_finding(finding: Json, store: Store) -> Page:
     return Page(
         kind="bisection",
         title=f"Bisection {finding.get('id', '')}".strip(),
-        answer=_ANSWERS.get(finding["answer"], str(finding["answer"])),
+        answer=ANSWERS.get(finding["answer"], str(finding["answer"])),
         headline=shortened(culprit["title"] if culprit else finding["reason"], _SHORT),
         tone="bad" if finding["answer"] == "found" else "open",
         facts=tuple(_answer_facts(finding)),
@@ -398,16 +398,9 @@ def _excerpt(source: Source) -> Excerpt | None:
     return Excerpt(
         run=source.name,
         lines=tuple(
-            LogLine(number, _plain(text)[:LINE_CHARACTERS], number == deciding.line)
+            LogLine(number, printable(text.rstrip("\r"))[:LINE_CHARACTERS], number == deciding.line)
             for number, text in enumerate(shown, start=first)
         ),
-    )
-
-
-def _plain(text: str) -> str:
-    """Without control characters: a log may hold anything."""
-    return "".join(
-        character if character.isprintable() or character == "\t" else "·" for character in text.rstrip("\r")
     )
 
 

@@ -46,7 +46,7 @@ def outcome(verdict: Json) -> str:
 
 
 def coloured(word: str, text: str | None = None) -> Text:
-    return Text(text or word, style=_COLOURS.get(word, ""))
+    return Text(printable(text or word), style=_COLOURS.get(word, ""))
 
 
 def verdict_lines(verdict: Json) -> RenderableType:
@@ -109,8 +109,8 @@ def _table(*headings: str) -> Table:
 
 
 def _add(table: Table, *cells: str | Text) -> None:
-    """Add a row. Rich would read ``[…]`` in a plain string as markup, and logs and titles are full of it."""
-    table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
+    """Add a row. In a plain string Rich would read ``[…]`` as markup, and logs and titles are full of it."""
+    table.add_row(*(cell if isinstance(cell, Text) else Text(printable(cell)) for cell in cells))
 
 
 def record_page(record: Json) -> RenderableType:
@@ -154,7 +154,7 @@ def _words(value: Any) -> str:
 
 def _by_hand(command: str) -> list[RenderableType]:
     """Never folded: a command with line breaks in it cannot be pasted."""
-    return [Text(), Text("by hand, on the box", style="bold"), Text(command)] if command else []
+    return [Text(), Text("by hand, on the box", style="bold"), Text(printable(command))] if command else []
 
 
 def _base(point: Json, code: Json) -> str:
@@ -183,7 +183,7 @@ def finding_page(finding: Json) -> RenderableType:
 def _answer(finding: Json) -> RenderableType:
     found = finding["answer"] == "found"
     rows: list[tuple[str, str | Text]] = [
-        ("culprit", Text(finding["culprit"]["title"], style="bold red"))
+        ("culprit", Text(printable(finding["culprit"]["title"]), style="bold red"))
         if found
         else ("answer", Text(finding["answer"], style="bold yellow")),
         ("because", finding["reason"]),
@@ -244,8 +244,15 @@ def _reproduce(finding: Json) -> list[RenderableType]:
     for who, how in finding.get("reproduce", {}).items():
         lines += [Text(), Text(f"{who} again", style="bold"), Text(how["task"])]
         if how.get("by_hand"):
-            lines.append(Text(how["by_hand"], style="dim"))
+            lines.append(Text(printable(how["by_hand"]), style="dim"))
     return lines
+
+
+def printable(text: str) -> str:
+    """``text`` without control characters: a log may hold any, and some of them give orders to a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() or character in "\t\n" else "·" for character in text)
 
 
 def shortened(text: str, limit: int) -> str:

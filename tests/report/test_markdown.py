@@ -1,0 +1,49 @@
+import re
+from typing import Any
+
+import pytest
+
+from patchbisect.records import Store
+from patchbisect.report import markdown, page
+from tests.report import builder
+
+
+@pytest.fixture
+def finding(store: Store) -> dict[str, Any]:
+    return builder.bisection(store)
+
+
+def test_the_answer_comes_first_and_long_parts_are_folded(finding: dict[str, Any], store: Store) -> None:
+    text = markdown.rendered(page.of_finding(finding, store))
+    assert text.startswith("## Culprit found: `add 0005-print-rest: print-rest`\n")
+    assert "- ✅ with the culprit (its own point): fails: `confirmed`" in text
+    assert "invoke launch --point run:" in text
+    assert text.count("<details>") == text.count("</details>") == 6
+    assert ">    93 UnboundLocalError" in text
+
+
+@pytest.mark.parametrize("attack", ["`", "``", "a ``` b", "@someone #1 <b>", "| x |", "`` ` ``", "x\n\n## y"])
+def test_a_code_span_holds_whatever_it_is_given(attack: str) -> None:
+    span = markdown.code(attack)
+    ticks = re.match("`+", span)
+    assert ticks is not None
+    inner = span[len(ticks[0]) : -len(ticks[0])]
+    assert ticks[0] not in re.findall("`+", inner)
+    assert inner.strip() == " ".join(attack.split())
+    assert "\n" not in span
+
+
+def test_a_fence_outlasts_what_is_in_it(finding: dict[str, Any], store: Store) -> None:
+    for trial in finding["trials"]:
+        if trial["observation"] == "bad":
+            trial["verdict"]["deciding"]["text"] = "```\n</details> @someone\n````"
+    text = markdown.rendered(page.of_finding(finding, store))
+    assert "`````\n" in text
+
+
+def test_a_pipe_does_not_break_the_table(finding: dict[str, Any], store: Store) -> None:
+    finding["trials"][0]["point"] = "a|b"
+    row = next(
+        line for line in markdown.rendered(page.of_finding(finding, store)).splitlines() if line.startswith("| 1")
+    )
+    assert len(re.findall(r"(?<!\\)\|", row)) == 8
