@@ -27,6 +27,7 @@ class SshChannel:
     def __init__(self, channel: paramiko.Channel, link: SshLink) -> None:
         self._channel = channel
         self._link = link
+        self._said = b""
 
     def write(self, data: bytes) -> None:
         try:
@@ -51,12 +52,11 @@ class SshChannel:
     def complaint(self) -> str:
         channel = self._channel
         deadline = time.monotonic() + 1.0
-        said = b""
         with contextlib.suppress(OSError, paramiko.SSHException):
             channel.settimeout(1.0)
-            while len(said) < 4000 and time.monotonic() < deadline and (part := channel.recv_stderr(4096)):
-                said += part
-        text = said.decode("utf-8", "replace").strip()
+            while len(self._said) < 4000 and time.monotonic() < deadline and (part := channel.recv_stderr(4096)):
+                self._said += part
+        text = self._said.decode("utf-8", "replace").strip()
         code = channel.recv_exit_status() if channel.exit_status_ready() else 0
         return f"{text} (exit code {code})" if code > 0 else text
 
@@ -197,7 +197,9 @@ class SshLink:
                     f"{self.where}: the host key of {host.known_as} is not known here",
                     remedy=f"compare the fingerprint that this shows, and accept it: {by_hand}",
                 ) from None
-            raise self._failure(f"{who}: {problem}", f"try it by hand: {by_hand}") from None
+            silent = "banner" in str(problem) or "No existing session" in str(problem)
+            said = f"took the connection, but no SSH server answered in {self.timeout_s:.0f} s" if silent else problem
+            raise self._failure(f"{who}: {said}", f"try it by hand: {by_hand}") from None
         except (OSError, EOFError) as problem:
             raise self._failure(f"{who}: the connection broke while it was made ({problem})", "") from None
 

@@ -1,0 +1,153 @@
+"""Reaching a box: what OpenSSH's configuration says is done, and what is refused is refused with the line to run."""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from patchbisect.box import Box, BoxSettings, open_box
+from patchbisect.box.failures import Unreachable
+from tests.sshd.openssh import Proxy, Sshd, free_port, make_key, running
+
+pytestmark = pytest.mark.sshd
+
+
+def hello(settings: BoxSettings, state: Path) -> str:
+    with open_box("rig", settings, state=state) as box:
+        return box.hello().user
+
+
+def refusal(settings: BoxSettings, state: Path) -> Unreachable:
+    with pytest.raises(Unreachable) as caught:
+        hello(settings, state)
+    return caught.value
+
+
+def test_a_host_of_ssh_config_is_reached(box: Box) -> None:
+    facts = box.hello()
+    assert facts.hostname == socket.gethostname()
+    assert facts.user == getpass.getuser()
+
+
+def test_user_and_port_in_the_setting_win_over_ssh_config(settings: BoxSettings, sshd: Sshd, home: Path) -> None:
+    (home / ".ssh" / "known_hosts").write_text(sshd.known_hosts_line(sshd.port))
+    direct = dataclasses.replace(settings, host=f"{sshd.user}@rig:{sshd.port}")
+    assert hello(direct, home) == sshd.user
+
+
+def test_an_unknown_host_key_is_refused_with_the_line_to_run(settings: BoxSettings, home: Path) -> None:
+    (home / ".ssh" / "known_hosts").write_text("")
+    refused = refusal(settings, home)
+    assert "is not known here" in refused.message
+    assert "ssh -- rig" in refused.remedy
+    assert (home / ".ssh" / "known_hosts").read_text() == ""
+
+
+def test_a_changed_host_key_is_refused_with_both_fingerprints(
+    settings: BoxSettings, home: Path, proxy: Proxy, tmp_path: Path
+) -> None:
+    other = make_key(tmp_path / "other").with_suffix(".pub").read_text().split()
+    (home / ".ssh" / "known_hosts").write_text(f"[127.0.0.1]:{proxy.port} {other[0]} {other[1]}\n")
+    refused = refusal(settings, home)
+    assert refused.message.count("SHA256:") == 2
+    assert f"ssh-keygen -R '[127.0.0.1]:{proxy.port}'" in refused.remedy
+
+
+def test_a_revoked_host_key_is_refused_and_a_certificate_line_does_no_harm(
+    settings: BoxSettings, home: Path, sshd: Sshd, proxy: Proxy
+) -> None:
+    known = home / ".ssh" / "known_hosts"
+    line = sshd.known_hosts_line(proxy.port)
+    known.write_text(f"@cert-authority *.example {line.split(maxsplit=1)[1]}{line}")
+    assert hello(settings, home) == sshd.user
+    known.write_text(f"@revoked * {line.split(maxsplit=1)[1]}{line}")
+    assert "is not known here" in refusal(settings, home).message
+
+
+def test_a_hashed_known_hosts_file_is_read(settings: BoxSettings, home: Path, sshd: Sshd) -> None:
+    known = home / ".ssh" / "known_hosts"
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(known)], check=True, capture_output=True)
+    assert "127.0.0.1" not in known.read_text()
+    assert hello(settings, home) == sshd.user
+
+
+def test_a_host_key_alias_is_looked_up_without_the_port(settings: BoxSettings, home: Path, sshd: Sshd) -> None:
+    with (home / ".ssh" / "config").open("a") as config:
+        config.write("  HostKeyAlias the-rig\n")
+    (home / ".ssh" / "known_hosts").write_text("the-rig " + sshd.known_hosts_line(1).split(maxsplit=1)[1])
+    assert hello(settings, home) == sshd.user
+
+
+def test_a_wrong_key_is_told(settings: BoxSettings, home: Path, sshd: Sshd, tmp_path: Path) -> None:
+    wrong = make_key(tmp_path / "wrong")
+    config = home / ".ssh" / "config"
+    config.write_text(config.read_text().replace(str(sshd.client_key), str(wrong)))
+    refused = refusal(settings, home)
+    assert "accepts none of our keys" in refused.message
+    assert str(wrong) in refused.message
+
+
+def test_a_user_who_does_not_exist_is_told(settings: BoxSettings, home: Path) -> None:
+    assert "no such user" in refusal(dataclasses.replace(settings, host="nobody-here@rig"), home).message
+
+
+def test_a_locked_key_is_told(settings: BoxSettings, home: Path, sshd: Sshd, tmp_path: Path) -> None:
+    locked = make_key(tmp_path / "locked", passphrase="correct horse")
+    (sshd.folder / "authorized_keys").open("a").write(locked.with_suffix(".pub").read_text())
+    config = home / ".ssh" / "config"
+    config.write_text(config.read_text().replace(str(sshd.client_key), str(locked)))
+    refused = refusal(settings, home)
+    assert "passphrase" in refused.message
+    assert refused.remedy == f"ssh-add {locked}"
+
+
+def test_a_port_where_nobody_listens_is_told(settings: BoxSettings, home: Path) -> None:
+    refused = refusal(dataclasses.replace(settings, host=f"rig:{free_port()}"), home)
+    assert "refused the connection" in refused.message
+
+
+def test_a_name_without_an_address_is_told(settings: BoxSettings, home: Path) -> None:
+    assert "no address" in refusal(dataclasses.replace(settings, host="no-such-host.invalid"), home).message
+
+
+def test_a_host_that_does_not_answer_is_told(settings: BoxSettings, home: Path, proxy: Proxy) -> None:
+    proxy.black_hole()
+    assert "no SSH server answered in 3 s" in refusal(settings, home).message
+
+
+def test_a_jump_host_is_gone_through_and_its_key_is_checked_too(
+    settings: BoxSettings, home: Path, sshd: Sshd, tmp_path: Path
+) -> None:
+    with running(Sshd(tmp_path / "jump")) as jump:
+        (home / ".ssh" / "config").write_text(
+            f"Host inner\n  HostName 127.0.0.1\n  Port {sshd.port}\n  IdentityFile {sshd.client_key}\n  ProxyJump outer\n"
+            f"Host outer\n  HostName 127.0.0.1\n  Port {jump.port}\n  IdentityFile {jump.client_key}\n"
+        )
+        inner = dataclasses.replace(settings, host="inner")
+        known = home / ".ssh" / "known_hosts"
+        known.write_text(sshd.known_hosts_line(sshd.port))
+        assert f"[127.0.0.1]:{jump.port}" in refusal(inner, home).message
+        known.write_text(sshd.known_hosts_line(sshd.port) + jump.known_hosts_line(jump.port))
+        assert hello(inner, home) == sshd.user
+        assert "Accepted publickey" in (jump.folder / "sshd.log").read_text()
+
+
+def test_ssh_itself_as_a_prefix_reaches_the_same_box(settings: BoxSettings, home: Path, sshd: Sshd) -> None:
+    prefix = ("ssh", "-F", str(home / ".ssh" / "config"), "-o", f"UserKnownHostsFile={home}/.ssh/known_hosts", "rig")
+    assert hello(dataclasses.replace(settings, host="", prefix=prefix), home) == sshd.user
+
+
+def test_a_missing_python_is_told(settings: BoxSettings, home: Path) -> None:
+    refused = refusal(dataclasses.replace(settings, python="/no/such/python"), home)
+    assert "there is no /no/such/python there" in refused.message
+
+
+def test_a_directory_that_cannot_be_written_is_told(settings: BoxSettings, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused = refusal(dataclasses.replace(settings, directory=str(tmp_path / "file" / "box")), home)
+    assert "cannot be written" in refused.message
