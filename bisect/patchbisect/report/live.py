@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -120,20 +120,18 @@ def _broadcast(directory: Path) -> Iterator[Sink]:
     for path in directory.glob("*.jsonl"):
         if not _alive(path):
             path.unlink(missing_ok=True)
-    path = directory / f"{os.getpid()}.jsonl"
-    with path.open("w", encoding="utf-8") as file:
+    descriptor = os.open(directory / f"{os.getpid()}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
 
-        def tell(message: Json) -> None:
-            try:
-                file.write(json.dumps(message) + "\n")
-                file.flush()
-            except OSError:
-                return
+    def tell(message: Json) -> None:
+        # Unbuffered: what could not be written now must not come back as an error at the end.
+        with suppress(OSError):
+            os.write(descriptor, json.dumps(message).encode() + b"\n")
 
-        try:
-            yield tell
-        finally:
-            tell({"kind": "end"})
+    try:
+        yield tell
+    finally:
+        tell({"kind": "end"})
+        os.close(descriptor)
 
 
 def running(state: Path) -> list[Path]:

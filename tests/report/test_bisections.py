@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import pytest
+
+from patchbisect.errors import UsageError
+from patchbisect.journal import Journal
+from patchbisect.records import Store
+from patchbisect.report.bisections import finding_of, held_runs, identifiers, journal_named
+from patchbisect.report.subject import subject
+from tests.report import builder
+
+
+def test_a_journal_is_found_by_id_beginning_or_last(tmp_path: Path) -> None:
+    for name in ("20261129-190000-aaaa", "20261129-200000-bbbb"):
+        Journal.create(tmp_path, name).append("begin")
+    found = journal_named(tmp_path, "20261129-19")
+    last = journal_named(tmp_path, "last")
+    assert found is not None
+    assert last is not None
+    assert (found.identifier, last.identifier) == ("20261129-190000-aaaa", "20261129-200000-bbbb")
+    assert journal_named(tmp_path, "nope") is None
+    with pytest.raises(UsageError, match="begins 2 bisections"):
+        journal_named(tmp_path, "2026")
+    assert len(identifiers(tmp_path)) == 2
+
+
+def test_an_open_bisection_has_no_finding_yet(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path, "x")
+    journal.append("begin")
+    with pytest.raises(UsageError, match="no answer yet"):
+        finding_of(journal)
+    journal.append("answer", finding={"answer": "none"})
+    assert finding_of(journal)["answer"] == "none"
+    assert finding_of(journal)["id"] == "x"
+
+
+def test_the_runs_that_a_bisection_rests_on_are_held(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path, "x")
+    journal.append("intent", point="HEAD")
+    journal.append("trial", record="run-1")
+    journal.append("void", record="run-2")
+    assert held_runs(tmp_path) == {"run-1", "run-2"}
+    assert held_runs(tmp_path / "none") == set()
+
+
+def test_a_report_is_about_a_bisection_or_a_run(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs")
+    finding = builder.bisection(store)
+    run = finding["trials"][0]["run"]
+    assert subject(tmp_path, "last").document["id"] == finding["trials"][-1]["run"]
+    Journal.create(tmp_path / "bisections", finding["id"]).append("answer", finding=finding)
+    assert subject(tmp_path, "last").is_bisection
+    assert subject(tmp_path, finding["id"][:13]).document["culprit"]["id"] == "0005-print-rest"
+    assert subject(tmp_path, run).page.kind == "run"
+    with pytest.raises(UsageError, match="no bisection and no run 'nope'"):
+        subject(tmp_path, "nope")

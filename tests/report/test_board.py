@@ -1,0 +1,86 @@
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from patchbisect.report.board import Board, drawn, duration, event_message, plain
+from patchbisect.startup import Classifier
+from tests.report.builder import case
+
+
+def messages(name: str) -> Iterator[dict[str, Any]]:
+    """A log as a trial would tell it, a tenth of a second a line."""
+    yield {"kind": "begin", "what": "trial of HEAD", "pid": 1}
+    yield {"kind": "step", "text": "launching on port 31000"}
+    classifier = Classifier()
+    for number, line in enumerate(case(name).splitlines(keepends=True)):
+        for event in classifier.feed(line):
+            yield event_message(event, number / 10)
+
+
+def shown(board: Board, *, idle_s: float = 0.0) -> str:
+    out = io.StringIO()
+    Console(file=out, width=140).print(drawn(board, idle_s=idle_s))
+    return out.getvalue()
+
+
+def test_every_rank_has_its_stage_its_times_and_its_free_memory() -> None:
+    board = Board()
+    for message in messages("logs/r01_swa_two_pools"):
+        board.apply(message)
+    assert set(board.ranks) == {"TP0", "TP1", "TP2", "TP3"}
+    assert {rank.stage for rank in board.ranks.values()} == {"serving"}
+    assert board.ranks["TP2"].free_gb == 44.5
+    stages = [stage for stage, _ in board.ranks["TP0"].passed]
+    assert stages == ["dist-init", "weight-load", "kv-alloc", "graph-capture", "warmup"]
+    page = shown(board)
+    assert "trial of HEAD" in page
+    assert "44.50" in page
+    assert "The server is fired up" in page
+
+
+def test_time_goes_on_between_two_messages() -> None:
+    board = Board()
+    board.apply({"kind": "event", "t": 5.0, "what": "stage", "stage": "weight-load", "rank": "TP0", "text": "x"})
+    assert "12.0" in shown(board, idle_s=12.0)
+
+
+def test_a_new_launch_begins_anew_and_its_time_tells_how_long_is_left() -> None:
+    board = Board()
+    board.apply({"kind": "step", "text": "launching on port 1"})
+    board.apply({"kind": "event", "t": 100.0, "what": "stage", "stage": "import", "rank": "", "text": "x"})
+    board.apply({"kind": "step", "text": "launching on port 1"})
+    assert board.ranks == {}
+    search = {"changes": 64, "candidates": 16, "confidence": 0.8, "launches": 4, "expected": 9.2}
+    board.apply({"kind": "search", **search})
+    assert board.seconds_to_go == pytest.approx(520.0)
+    assert "16 of 64 changes left to suspect, 80% sure, launch 5 of about 10, about 9 min to go" in shown(board)
+
+
+def test_gpus_are_bars_of_the_most_seen() -> None:
+    board = Board()
+    board.apply({"kind": "signals", "t": 1.0, "gpus": [[0, 40.0, 90], [1, 80.0, 5]], "silent_for_s": 31.0})
+    board.apply({"kind": "event", "t": 1.0, "what": "stage", "stage": "import", "rank": "", "text": "last words"})
+    page = shown(board)
+    rows = [line for line in page.splitlines() if line.startswith("GPU")]
+    assert [row.count("█") for row in rows] == [12, 24]
+    assert "last words  (silent for 31 s)" in page
+
+
+def test_lines_tell_the_same_without_a_screen() -> None:
+    lines = [line for message in messages("cpu/02-mem-too-low") if (line := plain(message))]
+    assert lines[:2] == ["trial of HEAD", "  launching on port 31000"]
+    assert any("weight-load" in line and "Load weight begin" in line for line in lines)
+
+
+def test_an_older_watcher_survives_a_newer_message() -> None:
+    board = Board()
+    board.apply({"kind": "hologram", "depth": 3})
+    assert plain({"kind": "hologram"}) == ""
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(45, "45 s"), (720, "12 min"), (4800, "1 h 20 min")])
+def test_durations_are_short(seconds: float, words: str) -> None:
+    assert duration(seconds) == words

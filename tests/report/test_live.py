@@ -1,0 +1,90 @@
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from patchbisect.model import Signals
+from patchbisect.report import live
+from patchbisect.startup import Classifier
+from tests.report.builder import case
+
+
+def test_what_is_watched_can_be_followed_from_another_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    classifier = Classifier()
+    with live.watching(tmp_path, what="trial of HEAD", plainly=True) as watcher:
+        watcher.step("launching on port 1")
+        for event in classifier.feed(case("cpu/02-mem-too-low")):
+            watcher.event(event, 1.0)
+        watcher.signals(Signals(silent_for_s=0.5), 2.0, gpus=[[0, 1.0, 2.0]])
+        watcher.search(changes=8, candidates=4, confidence=None, launches=1, expected=5.0)
+        (path,) = live.running(tmp_path)
+        now = live.now(path)
+    assert now["what"] == "trial of HEAD"
+    assert now["pid"] == os.getpid()
+    assert now["ranks"] == {"": "kv-profile"}
+    assert now["search"]["candidates"] == 4
+    told = list(live.followed(path))
+    assert [message["kind"] for message in told if message["kind"] != "event"] == [
+        "begin",
+        "step",
+        "signals",
+        "search",
+        "end",
+    ]
+    assert "Load weight begin" in capsys.readouterr().err
+
+
+def test_a_follower_waits_for_what_is_still_to_come(tmp_path: Path) -> None:
+    path = tmp_path / f"{os.getpid()}.jsonl"
+    path.write_text('{"kind": "begin"}\n{"kind": "st')
+    pauses: list[int] = []
+
+    def meanwhile() -> None:
+        pauses.append(1)
+        with path.open("a") as file:
+            file.write('ep", "text": "x"}\n{"kind": "end"}\n{"kind": "never read"}\n')
+
+    assert [m["kind"] for m in live.followed(path, pause=meanwhile)] == ["begin", "step", "end"]
+    assert pauses == [1]
+
+
+def test_the_files_of_the_dead_are_not_running_and_are_swept(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    directory = tmp_path / "live"
+    directory.mkdir()
+    dead = directory / f"{gone.pid}.jsonl"
+    dead.write_text(json.dumps({"kind": "begin"}) + "\n")
+    assert live.running(tmp_path) == []
+    assert [message["kind"] for message in live.followed(dead)] == ["begin"]
+    with live.watching(tmp_path, what="x", plainly=True):
+        assert not dead.exists()
+
+
+def test_a_pipe_gets_lines_and_a_terminal_gets_a_screen() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, plainly, screen in (
+        (io.StringIO(), False, False),
+        (Terminal(), False, True),
+        (Terminal(), True, False),
+    ):
+        with live.shown(plainly=plainly, stream=stream) as show:
+            show({"kind": "begin", "what": "trial of HEAD"})
+        assert "trial of HEAD" in stream.getvalue()
+        assert ("\x1b[?25l" in stream.getvalue()) is screen
+
+
+def test_a_full_disk_does_not_hinder_the_trial(tmp_path: Path) -> None:
+    path = tmp_path / "live" / f"{os.getpid()}.jsonl"
+    path.parent.mkdir()
+    path.symlink_to("/dev/full")
+    with live.watching(tmp_path, what="x", plainly=True) as watcher:
+        watcher.step("goes on")
+    assert path.is_symlink()
