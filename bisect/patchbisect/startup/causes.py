@@ -64,7 +64,8 @@ EXCEPTIONS: tuple[Cause, ...] = (
         r"Connection closed by peer",
         r"Connection reset by peer",
         r"Broken pipe|Socket closed",
-        r"remote process exited|ncclRemoteError",
+        r"remote process exited|ncclRemoteError|[Cc]losed by remote peer|NCCL communicator was aborted",
+        r"Call to (?:recv|send)\w* .*failed|Connection reset",
         r"recvValue failed|failed to recv, got 0 bytes",
         r"(?:Connection refused|ECONNREFUSED).*(?:TCPStore|c10d)",
         grade=Grade.CONSEQUENCE,
@@ -152,7 +153,7 @@ EXCEPTIONS: tuple[Cause, ...] = (
         r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|hipErrorOutOfMemory",
         r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED",
         r"Cuda failure(?: 2)? '?out of memory|cudaMalloc failed",
-        r"(?:CUDA error|cuMemCreate).{0,120}out of memory",
+        r"(?:CUDA (?:runtime )?error|cuMemCreate|Triton Error \[CUDA\]).{0,200}out of memory",
     ),
     _crash(
         "unsupported-arch",
@@ -300,7 +301,15 @@ LINES: tuple[tuple[tuple[str, ...], Cause], ...] = (
         ("Killed", "oom-kill"),
         _oom(
             "host-ram",
-            r"(?:Memory cgroup out of memory|Out of memory): Killed process \d+ \((?:sglang|python|pt_main|ray::)",
+            r"[Oo]ut of memory: Killed process \d+ \(sglang::",
+            r"oom-kill:.*task=sglang::",
+        ),
+    ),
+    (
+        ("Killed", "oom-kill"),
+        _oom(
+            "host-ram",
+            r"[Oo]ut of memory: Killed process \d+ \((?:sglang|python|pt_main|ray::)",
             r"oom-kill:.*task=(?:sglang|python|pt_main|ray::)",
             r"\bOOMKilled\b",
             grade=Grade.CLUE,
@@ -339,6 +348,18 @@ LINES: tuple[tuple[tuple[str, ...], Cause], ...] = (
         ("inconsistency",),
         _crash("abort", r"To avoid data inconsistency, we are taking the entire process down", grade=Grade.CONSEQUENCE),
     ),
+    # A command line that never reached SGLang.
+    (
+        ("No module named", "finding module", "not found", "can't open file"),
+        _crash(
+            "import-error",
+            r"^\S*python[\d.]*: (?:No module named|Error while finding module|can't open file)",
+            r"^\S+: (?:line \d+: )?(?:sglang|\S*python[\d.]*): (?:command )?not found",
+            stage=Stage.IMPORT,
+        ),
+    ),
+    # The GPU went away.
+    (("Xid",), _crash("gpu-fault", r"NVRM: Xid", grade=Grade.CLUE)),
     # C++ that prints and leaves.
     (
         ("kernel image",),
@@ -349,6 +370,8 @@ LINES: tuple[tuple[tuple[str, ...], Cause], ...] = (
         _oom(
             DEVICE_OOM,
             r"(?:CUDA error|CUDA Error|Cuda failure|Failed: Cuda error).{0,200}out of memory",
+            r"(?:cuda|CUDA) [Gg]raph failed(?: with error)?: .*out of memory",
+            r"nvshmem.{0,200}out of memory",
             grade=Grade.CLUE,
         ),
     ),
@@ -356,17 +379,18 @@ LINES: tuple[tuple[tuple[str, ...], Cause], ...] = (
         ("CUDA error", "Failed: C", "illegal memory"),
         _crash(
             "cuda-error",
-            r"^(?:CUDA error|Failed: Cuda error|Failed: CUDA error)",
+            r"^(?:what\(\): +)?(?:CUDA error|Failed: Cuda error|Failed: CUDA error)",
             r"an illegal memory access was encountered",
             grade=Grade.CLUE,
         ),
     ),
     (("bad_alloc",), _oom("host-ram", r"std::bad_alloc", grade=Grade.CLUE)),
+    (("Fatal Python error: Seg",), _crash("segfault", r"Fatal Python error: Segmentation fault")),
+    (("Fatal Python error: Bus",), _crash("bus-error", r"Fatal Python error: Bus error")),
     (
         ("egmentation fault", "SIGSEGV", "signal 11"),
         _crash(
             "segfault",
-            r"^Fatal Python error: Segmentation fault",
             r"^Segmentation fault",
             r"SIGSEGV|Caught signal 11 ",
             grade=Grade.CLUE,
@@ -374,7 +398,7 @@ LINES: tuple[tuple[tuple[str, ...], Cause], ...] = (
     ),
     (
         ("us error", "signal 7"),
-        _crash("bus-error", r"^Fatal Python error: Bus error|^Bus error|Caught signal 7 ", grade=Grade.CLUE),
+        _crash("bus-error", r"^Bus error|Caught signal 7 ", grade=Grade.CLUE),
     ),
     (
         ("bort", "terminate called"),
@@ -430,8 +454,7 @@ def of_line(text: str) -> Cause | None:
 
 
 _COMM_BUFFER = re.compile(
-    r"deep_?ep|nvshmem|symm_?mem|custom_all_reduce|workspace|pynccl|communicat|mscclpp|quick_all_reduce|ncclComm"
-    r"|NCCL|mnnvl|rendezvous",
+    r"deep_?ep|nvshmem|symm_?mem|custom_all_reduce|workspace|pynccl|mscclpp|quick_all_reduce|ncclComm|NCCL|mnnvl",
     re.IGNORECASE,
 )
 _BY_STAGE = {

@@ -13,7 +13,7 @@ from patchbisect.startup.decide import LineOwner, Question, decide, nobody
 from patchbisect.startup.events import Event, What
 from patchbisect.startup.hang import Budgets
 from patchbisect.startup.life import Life, has_words
-from patchbisect.startup.text import Splitter, peel, strip_colours
+from patchbisect.startup.text import Splitter, peel, strip_colours, unwrap_json
 from patchbisect.startup.vocabulary import Kind
 
 _RANK = r"(?:DP|TP|PP|EP|ATTN_CP|MOE_DP)\d+"
@@ -59,7 +59,7 @@ class Classifier:
         self._earlier: list[str] = []
         self._lives = 1
         self._prefixes: dict[str, tuple[str, str, int]] = {}
-        self._outer = ""
+        self._outers: list[str] = []
         self._unknown_outer: dict[str, int] = {}
         self._closed = False
 
@@ -125,6 +125,11 @@ class Classifier:
 
     def _unusual(self, line: int, text: str, events: list[Event]) -> None:
         """A line that does not begin with a bracket seen before: learn it, or take it apart."""
+        if text[0] == "{":
+            inner = unwrap_json(text)
+            if inner is not None:
+                self._read([(line, piece) for piece in inner.splitlines()] or [(line, "")], events)
+                return
         at = text.find("[20")
         found = BRACKET.search(text, at) if at >= 0 else None
         if found is None:
@@ -140,18 +145,12 @@ class Classifier:
 
     def _before_bracket(self, line: int, head: str, events: list[Event]) -> None:
         """What stands before the first bracket: a wrapper's prefix, or a bar without its newline."""
-        if head == self._outer:
+        if head in self._outers or not peel(head).strip():
             return
-        rest = peel(head)
-        if not rest.strip():
-            self._outer = head
-            return
-        if len(head) < 120 and "%|" not in head:
-            count = self._unknown_outer.get(head, 0) + 1
+        if len(head) < 120 and "%|" not in head and len(self._unknown_outer) < 64:
+            count = self._unknown_outer[head] = self._unknown_outer.get(head, 0) + 1
             if count >= LEARN_AFTER:
-                self._outer = head
-            if len(self._unknown_outer) < 64:
-                self._unknown_outer[head] = count
+                self._outers.append(head)
         self._loose(line, head, events)
 
     def _bracketed(self, line: int, text: str, found: re.Match[str], events: list[Event]) -> None:
@@ -170,11 +169,11 @@ class Classifier:
         if life.blocks:
             life.close_messages()
         life.last_time = time
-        if not life.first_time:
-            life.first_time = time
         head = message[: vocabulary.HEAD_LENGTH]
         if head in vocabulary.NOISE_HEADS:
             return
+        if not life.first_time and head != "server_ar":
+            life.first_time = time
         rows = vocabulary.HEADS.get(head)
         if rows is not None:
             for row in rows:
@@ -198,8 +197,9 @@ class Classifier:
     def _loose(self, line: int, text: str, events: list[Event]) -> None:
         """A line without SGLang's bracket: part of a traceback, a bar, another logger, or a custom format."""
         rank = time = ""
-        if self._outer and text.startswith(self._outer):
-            text = text[len(self._outer) :]
+        outer = next((prefix for prefix in self._outers if text.startswith(prefix)), None)
+        if outer is not None:
+            text = text[len(outer) :]
         elif text[0] not in " \t":
             text = peel(text)
         if text.startswith("[rank"):

@@ -26,6 +26,7 @@ from patchbisect.startup.hang import Budgets, missing_ranks, rank_number, silent
 from patchbisect.startup.life import Life
 from patchbisect.startup.ranks import ORDER, STAGES, Progress, settle_roles
 from patchbisect.startup.server_args import ServerArgs
+from patchbisect.startup.text import seconds
 from patchbisect.startup.vocabulary import Kind
 
 TEXT_LIMIT = 2000
@@ -53,6 +54,9 @@ class Question:
     budgets: Budgets = field(default_factory=Budgets)
 
 
+_SAYS_MOST = {"peer-lost": 0, "killed": 1, "child-died": 2, "abort": 3, "parent-told": 4, "stopped": 5}
+
+
 @dataclass(slots=True)
 class _Case:
     """All that the rules look at; built once per verdict."""
@@ -78,6 +82,11 @@ class _Case:
 
     def first(self, grade: Grade) -> Reading | None:
         return next((reading for reading in self.readings if reading.grade is grade), None)
+
+    def last_words(self) -> Reading | None:
+        """The consequence that says most: that a peer was lost, that a child died, that the parent was told."""
+        found = [reading for reading in self.readings if reading.grade is Grade.CONSEQUENCE]
+        return min(found, key=lambda reading: _SAYS_MOST.get(reading.cause.name, 9), default=None)
 
 
 def decide(life: Life, question: Question, signals: Signals, *, closed: bool, earlier: tuple[str, ...]) -> Verdict:
@@ -157,16 +166,23 @@ def _deciding(case: _Case) -> Reading | None:
     return None
 
 
+OUTLIVED_S = 3.0
+"""A rank whose main process has died prints for some fractions of a second more, not for seconds."""
+
+
 def _went_on(reading: Reading, case: _Case) -> bool:
-    """A bare traceback that its server outlived: milestones of a later stage follow, and nobody died."""
-    if case.dead or case.life.told_line or case.first(Grade.CONSEQUENCE) is not None:
-        return False
-    before = [mark for _, mark in case.progress.marks() if mark.line < reading.sign.line]
-    after = [mark for _, mark in case.progress.marks() if mark.line > reading.sign.line]
-    if not after:
-        return False
+    """A bare traceback that its server outlived: it came further, seconds later or with nobody dead."""
+    marks = [mark for _, mark in case.progress.marks()]
+    before = [mark for mark in marks if mark.line < reading.sign.line]
+    after = [mark for mark in marks if mark.line > reading.sign.line]
     weight = case.progress.weight
-    return not before or max(map(weight, after)) > max(map(weight, before))
+    if not after or (before and max(map(weight, after)) <= max(map(weight, before))):
+        return False
+    if not (case.dead or case.life.told_line or case.first(Grade.CONSEQUENCE)):
+        return True
+    times = [seconds(mark.time) for mark in after if mark.time]
+    start = seconds(reading.sign.time)
+    return bool(times) and start is not None and max(t or 0.0 for t in times) - start >= OUTLIVED_S
 
 
 def _of_failure(failure: Failure, case: _Case) -> Verdict:
@@ -225,7 +241,7 @@ def _silent_partner(case: _Case, failure: Failure) -> Reading | None:
 
 def _died(case: _Case) -> Verdict | None:
     """No fatal sign, but the server (or a rank of it) is gone."""
-    consequence = case.first(Grade.CONSEQUENCE)
+    consequence = case.last_words()
     lost = _lost_rank(case.signals)
     if not case.dead and consequence is None and lost is None:
         return None
@@ -258,6 +274,8 @@ _BY_SIGNAL = {
 
 
 def _without_a_word(case: _Case, consequence: Reading | None, lost: tuple[str, int] | None) -> Verdict:
+    if consequence is not None and consequence.cause.name == "peer-lost" and lost is None:
+        return _of_failure(settle(consequence, case.life, case.progress, may_draft=case.args.may_draft), case)
     code = lost[1] if lost else case.life.exit_code if case.life.exit_code is not None else case.signals.exit_code
     number = None if code is None else -code if code < 0 else code - 128 if code > 128 else None
     if number is not None:

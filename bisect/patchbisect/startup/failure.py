@@ -185,7 +185,8 @@ def _where(reading: Reading) -> str:
     if reading.exception is None:
         return reading.sign.text
     frames = reading.exception.frames[-2:]
-    return " ".join(f"{frame.path.rpartition('/')[2]} {frame.function}" for frame in frames)
+    places = ["/".join(frame.path.split("/")[-2:]) + " " + frame.function for frame in frames]
+    return " ".join([*places, reading.exception.message[0]])
 
 
 def _position(reading: Reading, life: Life, progress: Progress) -> Position:

@@ -13,18 +13,19 @@ from patchbisect.startup.vocabulary import Kind
 
 SILENCE: Mapping[Stage, float] = {
     Stage.IMPORT: 300.0,
-    Stage.DIST_INIT: 600.0,
+    Stage.DIST_INIT: 300.0,
     Stage.WEIGHT_LOAD: 900.0,
     Stage.KV_PROFILE: 300.0,
     Stage.KV_ALLOC: 300.0,
-    Stage.KERNEL_WARMUP: 900.0,
-    Stage.GRAPH_CAPTURE: 1200.0,
-    Stage.WARMUP: 900.0,
+    Stage.KERNEL_WARMUP: 600.0,
+    Stage.GRAPH_CAPTURE: 600.0,
+    Stage.WARMUP: 700.0,
 }
 """Seconds without a byte of log, no proof of work. Serving has none: an idle server is silent.
 
-Where they come from: NCCL's own time-out is 600 s; loading from a cold disk draws a bar more often than every
-minute; one DeepGEMM kernel set takes up to 20 minutes, but counts; the first request may take 600 s by default.
+Where they come from: ranks meet within a minute on any machine, and a second node is waited for some minutes;
+loading from a cold disk draws a bar more often than every few minutes; NCCL's own time-out is 600 s; the first
+request may take 600 s by default. One DeepGEMM kernel set takes up to 20 minutes, but draws a bar.
 """
 
 
@@ -35,6 +36,8 @@ class Budgets:
 
     silence: Mapping[Stage, float] = field(default_factory=lambda: SILENCE)
     at_work: float = 4.0
+    compiling: float = 2.0
+    """For a stage in which a compiler was heard of, where nothing is known of the CPU."""
     dry_download: float = 300.0
 
 
@@ -128,7 +131,18 @@ def _limit(stage: Stage, life: Life, signals: Signals, budgets: Budgets) -> floa
         return None
     if stage is Stage.WEIGHT_LOAD and life.activity.download_line and signals.net_rx_kbps is not None:
         return min(base, budgets.dry_download) if signals.net_rx_kbps < 1 else base * budgets.at_work
-    return base * budgets.at_work if _at_work(stage, life, signals) else base
+    if _at_work(stage, life, signals):
+        return base * budgets.at_work
+    unknown = signals.cpu_busy is None and signals.cpu_util is None
+    compiling = stage in _COMPILING and _hears_a_compiler(life)
+    return base * budgets.compiling if compiling and unknown else base
+
+
+_COMPILING = (Stage.KERNEL_WARMUP, Stage.GRAPH_CAPTURE, Stage.WARMUP)
+
+
+def _hears_a_compiler(life: Life) -> bool:
+    return bool(life.activity.deepgemm_line or life.activity.compile_line)
 
 
 def _at_work(stage: Stage, life: Life, signals: Signals) -> bool:
@@ -138,9 +152,8 @@ def _at_work(stage: Stage, life: Life, signals: Signals) -> bool:
         return False
     if stage is Stage.WEIGHT_LOAD:
         return busy or (signals.net_rx_kbps or 0.0) >= 100.0
-    compiling = bool(life.activity.deepgemm_line or life.activity.compile_line)
     spinning = (signals.gpu_util or 0.0) >= 95.0
-    return busy and (compiling or not spinning)
+    return busy and (_hears_a_compiler(life) or not spinning)
 
 
 def _cause(stage: Stage, life: Life, signals: Signals, missing: tuple[str, ...]) -> str:

@@ -224,6 +224,9 @@ class Life:
             return self.fired_up(line, text)
         if HTTP_UP.search(text):
             return self.http(line)
+        if _HANDLED.search(text):
+            self._handled_line = line
+            return None
         if _SHUTDOWN.search(text) and not self.has_fatal:
             self.shutdown_line = self.shutdown_line or line
         self._notice(line=line, text=text, rank=rank)
@@ -271,6 +274,8 @@ class Life:
     def indented(self, line: int, text: str) -> None:
         """A line that begins with a space: of a traceback, or nothing."""
         if not self.blocks:
+            if text.startswith("  what():"):
+                self._words(line=line, text=text.strip(), time=self.last_time, rank="")
             return
         newest = self.blocks[-1]
         if newest.mode is Mode.FRAMES:
@@ -293,9 +298,6 @@ class Life:
             self.bar(line, text)
             return None
         if not has_words(text):
-            return None
-        if _HANDLED.search(text):
-            self._handled_line = line
             return None
         return self.message(line=line, text=text, time=time or self.last_time, rank=rank)
 

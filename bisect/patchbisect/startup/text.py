@@ -8,7 +8,9 @@ count newlines only, so they are those of an editor. Memory is bounded: a segmen
 from __future__ import annotations
 
 import codecs
+import json
 import re
+from datetime import date
 
 SEGMENT_LIMIT = 1 << 16
 
@@ -129,7 +131,9 @@ _DATED = re.compile(
     + (r"|(?:std(?:out|err) [PF] )?(?!" + _LEVEL + r"\b)(?!- )(?!\[ )(?!\| )")
     + ")"
 )
-_SRUN = re.compile(r"\d{1,4}: ")  # srun --label: "12: "
+_COUNTED = re.compile(r"\d{1,4}: |\d\d:\d\d:\d\d(?:\.\d+)? ")  # srun --label: "12: "; a bare time of day
+_TS = re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? ")  # moreutils' ts
+_TAGGED = re.compile(r"\[\d+,\d+\]<std(?:out|err)>: ?|\[default\d+\]:")  # mpirun --tag-output, torchrun
 
 
 def peel(text: str) -> str:
@@ -142,20 +146,51 @@ def peel(text: str) -> str:
     return text
 
 
+_JSON_KEYS = ("log", "message", "msg", "text", "line")
+
+
+def unwrap_json(text: str) -> str | None:
+    """The line inside a collector's JSON record (Docker's json-file, Loki, Fluent Bit), or None if it is none."""
+    if not text.endswith("}") or not any(f'"{key}"' in text for key in _JSON_KEYS):
+        return None
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    found = next((record[key] for key in _JSON_KEYS if isinstance(record.get(key), str)), None)
+    return None if found is None or found == text else str(found)
+
+
 def _outer(text: str) -> re.Match[str] | None:
     """The outermost prefix. Cheap tests come first: this runs for every line without SGLang's bracket."""
     first = text[:1]
     if first.isdigit():
-        found = _DATED.match(text) or _SRUN.match(text)
+        found = _DATED.match(text) or _COUNTED.match(text)
         if found is not None:
             return found
     elif first == "(":
         return _RAY.match(text)
     elif first == "[":
-        if text.startswith("[pod/"):
-            return _KUBECTL.match(text)
+        found = _KUBECTL.match(text) if text.startswith("[pod/") else _TAGGED.match(text)
+        if found is not None:
+            return found
     elif first.isupper():
-        found = _SYSLOG.match(text) if text[3:4] == " " else _ROOT_LOGGER.match(text)
+        found = (_SYSLOG.match(text) or _TS.match(text)) if text[3:4] == " " else _ROOT_LOGGER.match(text)
         if found is not None:
             return found
     return _COMPOSE.match(text) if "| " in text[:100] else None
+
+
+_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d(?:[.,]\d+)?)")
+
+
+def seconds(time: str) -> float | None:
+    """A time stamp as seconds since a fixed day, for differences; None where it is none."""
+    found = _TIME.match(time)
+    if found is None:
+        return None
+    try:
+        day = date(int(found[1]), int(found[2]), int(found[3])).toordinal()
+    except ValueError:
+        return None
+    return day * 86400.0 + int(found[4]) * 3600 + int(found[5]) * 60 + float(found[6].replace(",", "."))
