@@ -23,19 +23,26 @@ def no_runs(identifier):
     raise UsageError(f"no run {identifier!r}")
 
 
-class Project:
-    """A queue repository with three committed patches: ``a`` and ``b`` in one file, ``c`` in another."""
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """An upstream, three patches (``a`` and ``b`` in one file, ``c`` in another), and the state that all tests share."""
+    folder = tmp_path_factory.mktemp("world")
+    upstream = Upstream(folder)
+    patches = [
+        upstream.patch(1, "a", {ENGINE: [replaced("engine_10 = 10")]}),
+        upstream.patch(2, "b", {ENGINE: [replaced("engine_40 = 40")]}),
+        upstream.patch(3, "c", {LOADER: [replaced("loader_5 = 5")]}),
+    ]
+    return upstream, patches, folder / "state"
 
-    def __init__(self, folder):
-        self.upstream = Upstream(folder)
+
+class Project:
+    """A queue repository in a folder."""
+
+    def __init__(self, folder, world):
+        self.upstream, self.patches, self.state = world
         self.pin = self.upstream.pin()
-        self.patches = [
-            self.upstream.patch(1, "a", {ENGINE: [replaced("engine_10 = 10")]}),
-            self.upstream.patch(2, "b", {ENGINE: [replaced("engine_40 = 40")]}),
-            self.upstream.patch(3, "c", {LOADER: [replaced("loader_5 = 5")]}),
-        ]
         self.root = folder / "queue"
-        self.state = folder / "state"
         self.runs = no_runs
 
     def on_disk(self, *patches):
@@ -62,8 +69,8 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path):
-    made = Project(tmp_path)
+def project(tmp_path, world):
+    made = Project(tmp_path, world)
     repository(made.root, {"README": "x"})
     made.commit(*made.patches)
     return made
@@ -114,7 +121,6 @@ def test_edits_after_a_profile_and_a_profile_that_looks_like_an_edit(project):
 
 def test_older_revisions_bring_their_queue_and_their_pin(project):
     old = project.pin
-    project.upstream.back()
     project.pin = project.upstream.pin(commit=project.upstream.second, tag="v0.2.0")
     project.commit(project.patches[2])
     git(project.root, "tag", "now")
@@ -176,8 +182,8 @@ def test_other_files_do_not_make_the_queue_differ(project):
     assert project.resolve("worktree").warnings == ()
 
 
-def test_a_repository_without_a_commit_and_a_folder_without_a_repository(tmp_path):
-    project = Project(tmp_path)
+def test_a_repository_without_a_commit_and_a_folder_without_a_repository(tmp_path, world):
+    project = Project(tmp_path, world)
     project.root.mkdir()
     project.on_disk(*project.patches)
     for _ in range(2):
@@ -190,8 +196,8 @@ def test_a_repository_without_a_commit_and_a_folder_without_a_repository(tmp_pat
         git(project.root, "init", "-q")
 
 
-def test_a_queue_below_the_top_of_its_repository(tmp_path):
-    project = Project(tmp_path)
+def test_a_queue_below_the_top_of_its_repository(tmp_path, world):
+    project = Project(tmp_path, world)
     top = repository(tmp_path / "top", {"README": "x"})
     project.root = top / "rig" / "sglang"
     project.commit(*project.patches)
@@ -206,6 +212,19 @@ def test_disabled_patches(project):
     assert project.names("HEAD") == ["0001-a", "0003-c"]
     assert "disabled" in project.resolve("2").warnings[0]
     assert project.names("2+2") == ["0001-a", "0002-b"]
+
+
+def test_a_patch_whose_requirement_was_taken_away_is_told(project):
+    text = format_patch(project.patches[1]).replace(b"Forwarded: no\n", b"Forwarded: no\nRequires: a\n")
+    project.commit(project.patches[0], parse_patch(text, filename="0002-b.patch"), project.patches[2])
+    assert project.resolve("HEAD").warnings == ()
+    assert project.resolve("HEAD-1").warnings == ("0002-b says that it requires a, which is not in this point",)
+
+
+def test_a_folder_that_is_not_there(project):
+    project.root = project.root / "nowhere"
+    with pytest.raises(UsageError, match="cannot read .*nowhere"):
+        project.resolve("worktree")
 
 
 def test_a_gap_is_told(project):

@@ -68,7 +68,7 @@ def commit(where: Path, files: Mapping[str, str | None], message: str = "change"
 def repository(where: Path, files: Mapping[str, str] = FILES) -> Path:
     """A repository with one commit."""
     where.mkdir(parents=True)
-    git(where, "init", "-q", "-b", "main")
+    git(where, "init", "-q", "--template=", "-b", "main")
     commit(where, files, "first")
     return where
 
@@ -82,7 +82,7 @@ def _made_once() -> Path:
     (folder / "first").write_text(git(path, "rev-parse", "HEAD"))
     (folder / "second").write_text(commit(path, {ENGINE: "import os\n" + FILES[ENGINE]}, "second"))
     git(path, "tag", "v0.2.0")
-    git(folder, "clone", "-q", "upstream", "bench")
+    git(folder, "clone", "-q", "--template=", "upstream", "bench")
     git(folder / "bench", "checkout", "-q", "-b", "bench", "v0.1.0")
     return folder
 

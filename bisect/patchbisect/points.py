@@ -15,7 +15,7 @@ from pathlib import Path
 from patchbisect.config import PIN_FILE, Project, Settings
 from patchbisect.errors import UsageError
 from patchbisect.model import Base, Patch, Pin, Point, Scalar
-from patchbisect.patchqueue import Queue, nearest, parse_patch, parse_pin
+from patchbisect.patchqueue import Queue, nearest, parse_patch, parse_pin, requires
 from patchbisect.records import PointEntry, Store
 from patchbisect.redact import MASK
 from patchbisect.upstream import Git, Mirror
@@ -39,10 +39,11 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What the bare name stands for, before profile and edits. ``queue`` is where ``+N`` takes patches from."""
+    """What the bare name stands for, before profile and edits. ``queue`` is made for ``pin``; ``+N`` takes from it."""
 
     base: Base
     patches: tuple[Patch, ...]
+    pin: Pin
     queue: Queue
     in_order: bool = True
     """The queue in order at the pin: it must apply exactly."""
@@ -93,10 +94,16 @@ class PointResolver:
         if reading.in_order and not parts.edits:
             self.mirror.materialize(reading.base, patches, exact=True)
         elif patches:
-            self.mirror.remember(reading.base.pin, reading.queue.enabled)
+            self.mirror.remember(reading.pin, reading.queue.enabled)
+            self.mirror.remember(reading.base.pin, reading.patches)
         point = self._point(name, reading=reading, patches=patches, profile=parts.profile or profile)
         point = with_settings(point, settings)
-        warnings = (*parts.warnings, *reading.warnings, *(str(fault) for fault in reading.queue.warnings))
+        warnings = (
+            *parts.warnings,
+            *reading.warnings,
+            *(str(fault) for fault in reading.queue.warnings),
+            *_unmet(patches),
+        )
         return Resolved(point=point, warnings=tuple(dict.fromkeys(warnings)))
 
     def queue(self, revision: str = "worktree") -> tuple[Pin, Queue]:
@@ -131,29 +138,31 @@ class PointResolver:
         if colon and kind == "upstream":
             pin, queue, warnings = self._committed()
             base = self.mirror.freeze(Base(pin=pin, rev=rest)) if rest else Base(pin=pin)
-            return _Reading(base=base, patches=(), queue=queue, in_order=False, warnings=warnings)
+            return _Reading(base=base, patches=(), pin=pin, queue=queue, in_order=False, warnings=warnings)
         if colon and kind == "run":
-            _, queue, _ = self._committed()
+            pin, queue, _ = self._committed()
             point = self.runs(rest)
-            return _Reading(base=point.base, patches=point.patches, queue=queue, in_order=False, recorded=point)
+            return _Reading(
+                base=point.base, patches=point.patches, pin=pin, queue=queue, in_order=False, recorded=point
+            )
         if bare in WORDS or _NUMBER.fullmatch(bare):
             return self._read_word(bare)
         pin, queue = self._at(bare.removeprefix("ref:"))
-        return _Reading(base=Base(pin=pin), patches=queue.enabled, queue=queue)
+        return _Reading(base=Base(pin=pin), patches=queue.enabled, pin=pin, queue=queue)
 
     def _read_word(self, word: str) -> _Reading:
         if word == "worktree":
             pin, queue = self._on_disk()
             differs = ("the queue on disk differs from HEAD",) if self._differs_from_head() else ()
-            return _Reading(base=Base(pin=pin), patches=queue.enabled, queue=queue, warnings=differs)
+            return _Reading(base=Base(pin=pin), patches=queue.enabled, pin=pin, queue=queue, warnings=differs)
         pin, queue, warnings = self._committed()
         if word == "clean":
-            return _Reading(base=Base(pin=pin), patches=(), queue=queue, warnings=warnings)
+            return _Reading(base=Base(pin=pin), patches=(), pin=pin, queue=queue, warnings=warnings)
         if word == "HEAD":
-            return _Reading(base=Base(pin=pin), patches=queue.enabled, queue=queue, warnings=warnings)
+            return _Reading(base=Base(pin=pin), patches=queue.enabled, pin=pin, queue=queue, warnings=warnings)
         if not queue.patch(int(word)).enabled:
             warnings = (*warnings, f"patch {int(word):04d} is disabled: {word} is the queue before it")
-        return _Reading(base=Base(pin=pin), patches=queue.up_to(int(word)), queue=queue, warnings=warnings)
+        return _Reading(base=Base(pin=pin), patches=queue.up_to(int(word)), pin=pin, queue=queue, warnings=warnings)
 
     def _committed(self) -> tuple[Pin, Queue, tuple[str, ...]]:
         """Pin and queue at HEAD; on disk where nothing is committed yet."""
@@ -164,7 +173,11 @@ class PointResolver:
 
     def _on_disk(self) -> tuple[Pin, Queue]:
         folder = self.root / PIN_FILE.parent
-        return _parsed({path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}, where=folder.name)
+        try:
+            files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        except OSError as error:
+            raise UsageError(f"cannot read {error.filename}: {error.strerror}", remedy="Check the rights.") from error
+        return _parsed(files, where=folder.name)
 
     def _at(self, revision: str) -> tuple[Pin, Queue]:
         commit = self._commit_of(revision)
@@ -314,6 +327,17 @@ def _edited(reading: _Reading, edits: Sequence[str], *, name: str) -> tuple[Patc
         else:
             del patches[number]
     return tuple(patches[number] for number in sorted(patches))
+
+
+def _unmet(patches: Sequence[Patch]) -> list[str]:
+    """Patches that say they need one that the point does not have."""
+    slugs = {patch.slug for patch in patches}
+    return [
+        f"{patch.name} says that it requires {slug}, which is not in this point"
+        for patch in patches
+        for slug in requires(patch)
+        if slug not in slugs
+    ]
 
 
 def _parsed(files: Mapping[str, bytes], *, where: str) -> tuple[Pin, Queue]:

@@ -1,12 +1,13 @@
 import os
 import shutil
+import socket
 import zipfile
 
 import pytest
 
 from patchbisect.errors import BoxError, UsageError
 from patchbisect.model import Base
-from patchbisect.upstream import Mirror
+from patchbisect.upstream import Mirror, sources
 from tests.tiny_upstream import ENGINE, FILES, LOADER, commit, git, package_files, replaced, repository, wheel
 
 
@@ -231,3 +232,13 @@ def test_a_patch_for_files_outside_the_release(tmp_path, upstream, release):
     with pytest.raises(Exception, match="there is no python/pyproject.toml") as caught:
         mirror.materialize(base, [patch])
     assert "upstream.clone" in caught.value.remedy
+
+
+def test_a_server_that_never_answers_is_given_up(tmp_path, upstream, release, monkeypatch):
+    monkeypatch.setattr(sources, "_PROBE_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        pin = upstream.pin(upstream=f"http://127.0.0.1:{port}/sglang.git", release="0.1.0", wheel_sha256=release)
+        assert mirror_of(tmp_path).base(Base(pin)).source == "release 0.1.0"
+        with pytest.raises(BoxError, match="did not answer within"):
+            Mirror(tmp_path / "other", source="git").base(Base(pin))

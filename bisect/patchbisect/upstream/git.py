@@ -164,7 +164,10 @@ class Git:
                 )
             except git.exc.GitCommandNotFound as error:
                 raise UsageError("git is not installed, or not on PATH", remedy="Install git 2.38 or later.") from error
-        return Ran(status=status, out=_bytes(out), err=_bytes(err).decode("utf-8", "replace"))
+        said = _bytes(err).decode("utf-8", "replace")
+        if status and timeout is not None and "did not complete in" in said:
+            said = f"fatal: did not answer within {timeout:g} s"
+        return Ran(status=status, out=_bytes(out), err=said)
 
 
 def _without_strays(wanted: Mapping[str, str]) -> list[str]:

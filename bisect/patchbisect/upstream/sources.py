@@ -81,6 +81,7 @@ class GitSource:
     def fetch(self, base: Base) -> BaseCode:
         rev = self.freeze(base).rev or base.pin.commit
         url = self._url(base.pin)
+        self._probe(url, pin=base.pin)
         self.say(f"fetching {rev[:12]} from {url}")
         ref = _git_ref(rev)
         ran = self.store.over_network(*_STALLED, "fetch", "--no-tags", "--depth=1", "--quiet", url, f"+{rev}:{ref}")
@@ -117,6 +118,13 @@ class GitSource:
             f"{self._where(base.pin)} has no branch or tag {base.rev!r}",
             remedy="Give a branch, tag or full commit id; abbreviations and HEAD~N need a local clone in the settings.",
         )
+
+    def _probe(self, url: str, *, pin: Pin) -> None:
+        """A firewall that swallows packets would hold a fetch for minutes before anyone hears of the release."""
+        if not url.startswith("file:"):
+            ran = self.store.over_network("ls-remote", "--", url, "HEAD", timeout=_PROBE_S)
+            if ran.status:
+                raise self._failure(ran, what="HEAD", pin=pin)
 
     def _clone_folder(self) -> Path | None:
         """The settings' clone where it is a folder of this machine. Raises UsageError for one that is not there."""
