@@ -18,9 +18,15 @@ SECRET = "hf_abcdefghijklmnopqrstuvwx"
 
 def private(store: Store) -> None:
     """A run whose every part tells something that is nobody's business."""
-    log = f"[2026-11-29 18:00:00] HF_TOKEN={SECRET} on rig7.corp.example 10.20.30.40 /home/ada/models\n".encode()
+    words = f"HF_TOKEN={SECRET} on rig7.corp.example 10.20.30.40 /home/ada/models grace@node42"
+    log = f"[2026-11-29 18:00:00] {words}\n".encode()
     made = builder.record(
-        RUN, patches=["0001-kv-probe"], env={"MASTER": "rig7.corp.example"}, box="rig7", tags=("mine",)
+        RUN,
+        patches=["0001-kv-probe"],
+        env={"MASTER": "rig7.corp.example"},
+        box="rig7",
+        tags=("mine",),
+        machine={"hostname": "node42", "user": "grace", "boot_id": "b00t", "cpu": "EPYC"},
     )
     builder.save(
         store,
@@ -47,7 +53,17 @@ def test_nothing_private_is_in_any_member(store: Store) -> None:
         "server.log",
     ]
     everything = b"\n".join(members.values())
-    for word in (SECRET.encode(), b"rig7", b"corp.example", b"10.20.30.40", b"/home/ada", b'"mine"'):
+    for word in (
+        SECRET.encode(),
+        b"rig7",
+        b"corp.example",
+        b"10.20.30.40",
+        b"/home/ada",
+        b'"mine"',
+        b"node42",
+        b"grace",
+        b"b00t",
+    ):
         assert word not in everything
 
 

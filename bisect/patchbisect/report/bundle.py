@@ -12,8 +12,9 @@ import os
 import re
 import socket
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -29,6 +30,8 @@ _PATCH = re.compile(r"patches/(?P<name>\d{4}-[\w.+-]{1,120})\.patch")
 _LARGEST_BYTES = 512 * 2**20
 """Of a bundle unpacked: far above any log that we keep, far below what fills a disk."""
 _MOST_MEMBERS = 2000
+_WHOSE = frozenset({"hostname", "boot_id", "user", "directory"})
+"""Parts of a machine's description that tell whose it is, and nothing about the run."""
 
 # What every bundle is dated, so that the same record gives the same bytes.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -37,7 +40,10 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 def exported(store: Store, identifier: str, *, scrubber: Scrubber) -> bytes:
     """The record as a bundle. Raises UsageError for an unknown run."""
     record = store.load(identifier)
+    machine = record.machine
+    scrubber = scrubber.knowing(hosts=_told(machine, "hostname"), users=_told(machine, "user"))
     document = scrubber.document(record.model_dump(mode="json", exclude={"tags"}))
+    document["machine"] = {name: value for name, value in document["machine"].items() if name not in _WHOSE}
     # The name of a box is how its owner calls the machine.
     document["box"] = record.box if record.box == "local" else "box"
     members: dict[str, bytes] = {
@@ -55,6 +61,10 @@ def exported(store: Store, identifier: str, *, scrubber: Scrubber) -> bytes:
         for name, data in members.items():
             bundle.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
     return out.getvalue()
+
+
+def _told(machine: Mapping[str, Any], name: str) -> list[str]:
+    return [str(machine[name])] if machine.get(name) else []
 
 
 def scrubber_for(settings: Settings) -> Scrubber:

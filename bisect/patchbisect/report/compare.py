@@ -10,7 +10,7 @@ from patchbisect.model import Outcome, Stage, Verdict
 from patchbisect.redact import MASK, is_secret
 from patchbisect.report.reading import RankReading, Reading
 from patchbisect.report.sources import Source
-from patchbisect.report.text import outcome
+from patchbisect.report.text import gpu_words, outcome
 from patchbisect.wire import Json, verdict_to_json
 
 _NOISE = frozenset(
@@ -139,22 +139,22 @@ def _versions(record: Json) -> dict[str, str]:
     return {**found, **record["point"]["packages"]}
 
 
+_MACHINE = (
+    ("driver", "driver"),
+    ("hardware", "gpus"),
+    ("hardware", "cpu"),
+    ("hardware", "cores"),
+    ("hardware", "ram_gb"),
+    ("hardware", "system"),
+    ("hardware", "kernel"),
+)
+
+
 def _machine(a: Json, b: Json) -> Iterator[Difference]:
-    for kind, name in (("driver", "driver"), ("hardware", "gpus"), ("hardware", "cpu"), ("hardware", "kernel")):
-        mine, theirs = _shown(a.get(name)), _shown(b.get(name))
-        if mine != theirs and mine is not None and theirs is not None:
+    for kind, name in _MACHINE:
+        mine, theirs = (gpu_words(side.get(name)) if name == "gpus" else side.get(name) for side in (a, b))
+        if mine != theirs and mine not in (None, "") and theirs not in (None, ""):
             yield Difference(kind, name, mine, theirs)
-
-
-def _shown(value: Any) -> Any:
-    """A list of GPUs as ``8 x NAME, 94.97 GiB``."""
-    if not isinstance(value, list) or not value or not isinstance(value[0], Mapping):
-        return value
-    kinds: dict[str, int] = {}
-    for gpu in value:
-        kind = f"{gpu.get('name', 'GPU')}, {gpu.get('total_gb', 0):.2f} GiB"
-        kinds[kind] = kinds.get(kind, 0) + 1
-    return "; ".join(f"{count} x {kind}" for kind, count in kinds.items())
 
 
 def _asked_differences(a: Source, b: Source) -> frozenset[str]:

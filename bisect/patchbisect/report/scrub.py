@@ -68,17 +68,25 @@ class Scrubber:
     ) -> None:
         self._values = tuple(values)
         self._names = tuple(names)
-        self._hosts = _words(hosts)
-        self._users = _words(users)
+        self._hosts = frozenset(hosts)
+        self._users = frozenset(users)
+        self._host_words = _words(self._hosts)
+        self._user_words = _words(self._users)
         self._pseudonyms: dict[str, str] = {}
+
+    def knowing(self, *, hosts: Iterable[str] = (), users: Iterable[str] = ()) -> Scrubber:
+        """A scrubber that knows these too."""
+        return Scrubber(
+            values=self._values, names=self._names, hosts={*self._hosts, *hosts}, users={*self._users, *users}
+        )
 
     def text(self, text: str, *, addresses: bool = True) -> str:
         text = without_secrets(text, values=self._values, names=self._names)
         text = _HOME.sub("user", text)
-        if self._hosts:
-            text = self._hosts.sub(lambda found: self._pseudonym("host", found[0]), text)
-        if self._users:
-            text = self._users.sub("user", text)
+        if self._host_words:
+            text = self._host_words.sub(lambda found: self._pseudonym("host", found[0]), text)
+        if self._user_words:
+            text = self._user_words.sub("user", text)
         return _ADDRESS.sub(self._address, text) if addresses else text
 
     def document(self, value: Any, *, key: str = "") -> Any:

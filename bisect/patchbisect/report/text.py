@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -132,11 +133,33 @@ def record_page(record: Json) -> RenderableType:
             ("tree", f"{code['tree']}  proven on the box: {provenance.get('tree', 'no')}" if "tree" in code else ""),
             ("import", str(provenance.get("import_path", ""))),
             ("packages", _pairs(provenance.get("versions", {}))),
-            ("machine", _pairs(record["machine"])),
+            ("machine", machine_words(record["machine"])),
             ("seconds", _pairs(record["timings"])),
         ]
     )
     return Group(head, Text(), verdict_lines(record["verdict"]), *_by_hand(record["by_hand"]))
+
+
+def machine_words(machine: Json) -> str:
+    """What a reader wants to know of a machine: ``AMD EPYC, 2 cores, 23.5 GiB, Linux 6.18; 8 x …; driver 570``."""
+    parts = [
+        str(machine.get("cpu", "")),
+        f"{machine['cores']} cores" if machine.get("cores") else "",
+        f"{machine['ram_gb']:.1f} GiB" if machine.get("ram_gb") else "",
+        str(machine.get("system", "")),
+        f"kernel {machine['kernel']}" if machine.get("kernel") else "",
+        gpu_words(machine.get("gpus")),
+        f"driver {machine['driver']}" if machine.get("driver") else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def gpu_words(gpus: Any) -> str:
+    """A list of GPUs as ``8 x NAME, 94.97 GiB``."""
+    if not isinstance(gpus, list | tuple):
+        return str(gpus or "")
+    kinds = Counter(f"{gpu.get('name', 'GPU')}, {gpu.get('total_gb', 0.0):.2f} GiB" for gpu in gpus)
+    return "; ".join(f"{count} x {kind}" for kind, count in kinds.items())
 
 
 def _point(point: Json) -> str:
