@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from patchbisect.config import Profile, Settings, load_project
 from patchbisect.errors import PointUnbuildable, UsageError
@@ -25,7 +27,7 @@ def no_runs(identifier):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """An upstream, three patches (``a`` and ``b`` in one file, ``c`` in another), and the state that all tests share."""
+    """An upstream, three patches (``a`` and ``b`` in one file, ``c`` in another), and a state that tests share."""
     folder = tmp_path_factory.mktemp("world")
     upstream = Upstream(folder)
     patches = [
@@ -357,3 +359,59 @@ def test_a_resolver_of_a_project_finds_its_runs(project, monkeypatch):
     loaded = load_project(project.root)
     resolver = PointResolver.of(loaded, mirror=Mirror(project.state, source="git", clone=str(project.upstream.path)))
     assert resolver.resolve("run:r1").point.flags["api-key"] == "today"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HEAD:patches",
+        "HEAD^{tree}",
+        "$(touch pwned)",
+        "`touch pwned`",
+        "x;touch",
+        "ref:--help",
+        "ref:--git-dir=x",
+        "upstream:--upload-pack=touch",
+        "upstream:$(touch)",
+        "run:../../etc",
+        "../../etc/passwd",
+        "HEAD@{nonsense}",
+        "@tiny",
+        "+1",
+        "ref:",
+        "99999",
+        "HEAD+99999",
+        "x" * 5000,
+        "ü",
+    ],
+)
+def test_hostile_names_do_no_harm(project, name):
+    before = sorted(path.name for path in project.root.iterdir())
+    with pytest.raises(UsageError):
+        project.resolve(name)
+    assert sorted(path.name for path in project.root.iterdir()) == before
+
+
+words = st.sampled_from(
+    ["clean", "HEAD", "worktree", "main", "2", "~1", "^", "@", "tiny", "+1", "-2", "-", "+", ":", "ref:", "é", "."]
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(words, max_size=5).map("".join))
+def test_any_name_is_a_point_or_a_usage_error(project, name):
+    try:
+        point = project.resolve(name).point
+    except UsageError as error:
+        assert error.message
+    else:
+        assert set(point.patches) <= set(project.patches)
+        assert point.profile == "tiny"
+
+
+def test_the_queue_of_a_revision(project):
+    project.on_disk(project.patches[0])
+    resolver = project.resolver()
+    assert [patch.slug for patch in resolver.queue()[1].patches] == ["a"]
+    assert [patch.slug for patch in resolver.queue("HEAD")[1].patches] == ["a", "b", "c"]
+    assert resolver.queue("main")[0] == project.pin

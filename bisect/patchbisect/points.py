@@ -107,8 +107,10 @@ class PointResolver:
         return Resolved(point=point, warnings=tuple(dict.fromkeys(warnings)))
 
     def queue(self, revision: str = "worktree") -> tuple[Pin, Queue]:
-        """Pin and queue on disk (``worktree``) or at a revision of this repository. Raises UsageError."""
-        return self._on_disk() if revision == "worktree" else self._at(revision)
+        """Pin and queue on disk (``worktree``), as ``HEAD`` means it, or at a revision here. Raises UsageError."""
+        if revision == "worktree":
+            return self._on_disk()
+        return self._committed()[:2] if revision == "HEAD" else self._at(revision)
 
     def _take_apart(self, name: str) -> _Name:
         if not name or name.startswith("-") or any(ord(character) < 33 for character in name):
