@@ -96,8 +96,8 @@ def record(
         code={"commit": tree, "tree": tree, "base_commit": PIN, "source": "release 0.5.9", "shifted": []},
         provenance={
             "tree": tree,
-            "import_path": f"/srv/box/trees/{tree[:8]}/python/sglang",
-            "versions": versions or {"torch": "2.9.1", "transformers": "4.57.1"},
+            "sglang": f"/srv/box/trees/{tree[:8]}/python/sglang/__init__.py",
+            "packages": versions or {"torch": "2.9.1", "transformers": "4.57.1"},
         },
         machine=machine or {},
         command=("python", "-m", "sglang.launch_server", "--port", "31000"),

@@ -10,7 +10,7 @@ from patchbisect.model import Outcome, Stage, Verdict
 from patchbisect.redact import MASK, is_secret
 from patchbisect.report.reading import RankReading, Reading
 from patchbisect.report.sources import Source
-from patchbisect.report.text import gpu_words, outcome
+from patchbisect.report.text import gpu_words, outcome, packages
 from patchbisect.wire import Json, verdict_to_json
 
 _NOISE = frozenset(
@@ -95,8 +95,11 @@ def _code(a: Json, b: Json) -> Iterator[Difference]:
         yield Difference("code", "base", _base(a), _base(b))
     mine, theirs = _patches(a), _patches(b)
     for name in sorted(mine.keys() | theirs.keys()):
-        if mine.get(name) != theirs.get(name):
-            yield Difference("patch", name, _patch_state(mine, name), _patch_state(theirs, name))
+        a_sha, b_sha = mine.get(name), theirs.get(name)
+        if a_sha and b_sha and a_sha != b_sha:
+            yield Difference("patch", name, f"sha256 {a_sha[:12]}", f"sha256 {b_sha[:12]}")
+        elif a_sha != b_sha:
+            yield Difference("patch", name, "applied" if a_sha else None, "applied" if b_sha else None)
     if not (mine or theirs) and _tree(a) != _tree(b):
         yield Difference("code", "tree", _tree(a) or None, _tree(b) or None)
 
@@ -114,10 +117,6 @@ def _patches(record: Json) -> dict[str, str]:
     return {patch["name"]: patch["sha256"] for patch in record["point"]["patches"]}
 
 
-def _patch_state(patches: Mapping[str, str], name: str) -> str | None:
-    return f"sha256 {patches[name][:12]}" if name in patches else None
-
-
 def _settings(a: Json, b: Json) -> Iterator[Difference]:
     yield from _mapping("profile", {"profile": a["profile"]}, {"profile": b["profile"]})
     yield from _mapping("flag", a["flags"], b["flags"])
@@ -131,12 +130,9 @@ def _if_secret(point: Json, name: str) -> str | None:
 
 
 def _packages(a: Json, b: Json) -> Iterator[Difference]:
-    yield from _mapping("package", _versions(a), _versions(b))
-
-
-def _versions(record: Json) -> dict[str, str]:
-    found = record["provenance"].get("versions") or {}
-    return {**found, **record["point"]["packages"]}
+    # A trial whose server died early may not have told its packages; a list that is missing is no difference.
+    if packages(a) and packages(b):
+        yield from _mapping("package", packages(a), packages(b))
 
 
 _MACHINE = (

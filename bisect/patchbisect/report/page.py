@@ -12,7 +12,16 @@ from patchbisect.redact import MASK
 from patchbisect.report import drawing
 from patchbisect.report.drawing import Bars, Drawing
 from patchbisect.report.sources import Source, recorded
-from patchbisect.report.text import CLAIMS, machine_words, outcome, printable, shortened, surely
+from patchbisect.report.text import (
+    CLAIMS,
+    machine_words,
+    outcome,
+    package_words,
+    packages,
+    printable,
+    shortened,
+    surely,
+)
 from patchbisect.wire import Json
 
 # What keeps a page under a megabyte whatever the log holds: lines around the deciding one, characters of a line,
@@ -422,7 +431,7 @@ def _environment(source: Source | None) -> Iterator[tuple[str, str]]:
         "Environment": " ".join(
             [*(f"{n}={v}" for n, v in point["env"].items()), *(f"{n}={MASK}" for n in point["secret_env"])]
         ),
-        "Packages": " ".join(f"{n} {v}" for n, v in record["provenance"].get("versions", {}).items()),
+        "Packages": package_words(packages(record)),
         "Machine": machine_words(record["machine"]),
     }
     for name, value in rows.items():

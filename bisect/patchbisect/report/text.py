@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +34,11 @@ CLAIMS = {
     "without_culprit_good": "the bad end without it: passes",
     "alone_bad": "the good end with it alone: fails",
 }
+
+_TELLING = re.compile(
+    r"(torch|triton|transformers|sgl|sglang|flashinfer|nvidia-nccl|nvidia-cublas|cuda|vllm|xgrammar|deep|numpy)",
+    re.IGNORECASE,
+)
 
 _FACTS = ("kv_tokens", "kv_gb", "avail_gb", "total_gb", "weights_gb", "mem_fraction", "cell_size", "tp")
 
@@ -131,13 +137,26 @@ def record_page(record: Json) -> RenderableType:
             ("env", _pairs({**point["env"], **dict.fromkeys(point["secret_env"], "***")})),
             ("commit", code.get("commit", "")),
             ("tree", f"{code['tree']}  proven on the box: {provenance.get('tree', 'no')}" if "tree" in code else ""),
-            ("import", str(provenance.get("import_path", ""))),
-            ("packages", _pairs(provenance.get("versions", {}))),
+            ("import", str(provenance.get("sglang", ""))),
+            ("packages", package_words(packages(record))),
             ("machine", machine_words(record["machine"])),
             ("seconds", _pairs(record["timings"])),
         ]
     )
     return Group(head, Text(), verdict_lines(record["verdict"]), *_by_hand(record["by_hand"]))
+
+
+def packages(record: Json) -> dict[str, str]:
+    """Distribution → version, as the box said it and as the point asked for."""
+    return {**record["provenance"].get("packages", {}), **record["point"]["packages"]}
+
+
+def package_words(versions: Mapping[str, str]) -> str:
+    """Those that can break a start by themselves, and how many there are beside them."""
+    telling = {name: version for name, version in sorted(versions.items()) if _TELLING.match(name)}
+    words = ", ".join(f"{name} {version}" for name, version in telling.items())
+    rest = len(versions) - len(telling)
+    return f"{words} and {rest} more".removeprefix(" and ") if rest else words
 
 
 def machine_words(machine: Json) -> str:
