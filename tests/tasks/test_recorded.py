@@ -1,0 +1,163 @@
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from patchbisect.journal import Journal
+from patchbisect.program import Face
+from patchbisect.records import Store
+from patchbisect.tasks import namespace
+from tests.report import builder
+
+ROOT = Path(__file__).parents[2]
+A, B = "20261129-180000-aaaa", "20261129-190000-bbbb"
+
+
+class Said:
+    """What a task printed, and its exit code."""
+
+    def __init__(self, out: str, err: str, code: int) -> None:
+        self.out, self.err, self.code = out, err, code
+
+    @property
+    def json(self) -> object:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A queue repository with two runs: one out of memory, one ready."""
+    (tmp_path / "patches").mkdir()
+    (tmp_path / "patches" / "pin.toml").write_text((ROOT / "patches" / "pin.toml").read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PATCHBISECT_HOME", raising=False)
+    store = Store(tmp_path / ".patchbisect" / "runs")
+    low = {"mem-fraction-static": "0.02"}
+    builder.save(
+        store,
+        builder.record(A, verdict=builder.OOM, flags=low, point="clean"),
+        log=builder.case("cpu/03b-patch-good-memlow"),
+    )
+    builder.save(store, builder.record(B, patches=["0001-kv-probe"]), log=builder.case("cpu/03-patch-good"))
+    return tmp_path
+
+
+@pytest.fixture
+def invoke(repository: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """Runs one task of the real program in this process."""
+
+    def run(*words: str) -> Said:
+        program = Face(name="patchbisect", binary="patchbisect", version="0", namespace=namespace)
+        code = 0
+        try:
+            program.run(["patchbisect", *words])
+        except SystemExit as end:
+            code = int(end.code or 0)
+        captured = capsys.readouterr()
+        return Said(captured.out, captured.err, code)
+
+    return run
+
+
+def test_runs_lists_what_is_asked_for(invoke: Callable[..., Said]) -> None:
+    said = invoke("runs", "--outcome", "oom")
+    assert A in said.out
+    assert B not in said.out
+    document = invoke("runs", "--json").json
+    assert [row["id"] for row in document["runs"]] == [A, B]
+    assert document["runs"][0]["outcome"] == "oom"
+    assert document["matching"] == 2
+    assert "1 earlier runs not shown" in invoke("runs", "--last", "1").err
+
+
+def test_runs_with_nothing_to_list_say_so(invoke: Callable[..., Said]) -> None:
+    said = invoke("runs", "--box", "nowhere")
+    assert (said.out, said.err.strip(), said.code) == ("", "no run matches", 0)
+
+
+def test_show_gives_the_record_its_log_or_its_json(invoke: Callable[..., Said]) -> None:
+    assert "v0.5.9, from release 0.5.9" in invoke("show", "last").out
+    assert invoke("show", B, "--json").json["id"] == B
+    said = invoke("show", "nope")
+    assert said.code == 2
+    assert "no run 'nope'" in said.err
+
+
+def test_show_writes_the_log_and_nothing_else(invoke: Callable[..., Said]) -> None:
+    assert invoke("show", "last", "--log").out == builder.case("cpu/03-patch-good").decode()
+
+
+def test_a_name_sticks_until_it_is_taken_away(invoke: Callable[..., Said]) -> None:
+    assert invoke("tag", "last", "baseline", "--json").json == {"id": B, "tags": ["baseline"]}
+    assert "baseline" in invoke("runs", "--tag", "baseline").out
+    assert invoke("tag", A, "baseline").code == 2
+    assert invoke("tag", B, "baseline", "--remove", "--json").json["tags"] == []
+
+
+def test_gc_spares_what_a_bisection_rests_on(invoke: Callable[..., Said], repository: Path) -> None:
+    Journal.create(repository / ".patchbisect" / "bisections", "x").append("trial", record=A)
+    dry = invoke("gc", "--keep", "0", "--older-than", "2030-01-01", "--dry-run", "--json").json
+    assert (dry["would_remove"], dry["removed"]) == ([B], [])
+    assert invoke("gc", "--keep", "0", "--older-than", "2030-01-01", "--json").json["removed"] == [B]
+    assert [row["id"] for row in invoke("runs", "--json").json["runs"]] == [A]
+
+
+def test_a_run_travels_as_one_file(invoke: Callable[..., Said], repository: Path) -> None:
+    said = invoke("export-run", "last", "--json").json
+    assert said["file"] == f"{B}.zip"
+    assert "record.json" in zipfile.ZipFile(repository / said["file"]).namelist()
+    assert invoke("import-run", said["file"]).code == 2
+    Store(repository / ".patchbisect" / "runs").remove(B)
+    assert invoke("import-run", said["file"], "--as", "theirs", "--json").json["tags"] == ["theirs"]
+
+
+def test_a_log_is_adopted_under_a_name(invoke: Callable[..., Said]) -> None:
+    log = str(builder.CASES / "cpu" / "04-unbound.log")
+    assert invoke("adopt", log, "--as", "by-hand", "--json").json["outcome"] == "crash"
+    assert "adopted" in invoke("show", "by-hand").out
+    missing = invoke("adopt", log)
+    assert missing.code == 2
+    assert "--as NAME" in missing.err
+
+
+def test_the_story_ends_with_the_fraction(invoke: Callable[..., Said]) -> None:
+    last_line = invoke("diff-runs", A, B).out.strip().splitlines()[-1]
+    assert last_line.startswith("same code effect, same memory, the fraction differs")
+    log = str(builder.CASES / "cpu" / "03b-patch-good-memlow.log")
+    conclusion = invoke("diff-runs", log, B, "--json").json["conclusion"]
+    assert conclusion.startswith("same code effect, same memory, the fraction differs")
+
+
+def test_a_report_is_a_page_markdown_or_text(invoke: Callable[..., Said], repository: Path) -> None:
+    store = Store(repository / ".patchbisect" / "runs")
+    finding = builder.bisection(store)
+    Journal.create(repository / ".patchbisect" / "bisections", finding["id"]).append("answer", finding=finding)
+    assert "add 0005-print-rest" in invoke("report").out
+    assert invoke("report", "--markdown").out.startswith("## Culprit found")
+    assert invoke("report", "--of", finding["id"], "--json").json["answer"] == "found"
+    said = invoke("report", "--of", B, "--html", "page.html")
+    assert said.out == ""
+    assert (repository / "page.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_picture_is_drawn_of_runs_and_logs(invoke: Callable[..., Said], repository: Path) -> None:
+    log = str(builder.CASES / "cpu" / "11-tp2.log")
+    said = invoke("plot", "--run", B, "--run", log, "-o", "p.svg", "--json")
+    assert said.json == {"file": "p.svg", "runs": [B, log]}
+    assert "11-tp2" in (repository / "p.svg").read_text()
+    assert invoke("plot", "--run", B, "-o", "p.gif").code == 2
+
+
+def test_watching_nothing_says_so(invoke: Callable[..., Said]) -> None:
+    assert "nothing runs" in invoke("watch").err
+    assert invoke("watch", "--json").json == {"running": []}
+
+
+TASKS = ("runs", "show", "tag", "gc", "export-run", "import-run", "adopt", "diff-runs", "report", "plot", "watch")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_help_has_an_example(invoke: Callable[..., Said], name: str) -> None:
+    assert f"Example: invoke {name}" in invoke("--help", name).out
