@@ -17,6 +17,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from patchbisect.errors import UsageError
+from patchbisect.model import Stage
 
 SETTINGS_FILE = "invoke.yaml"
 PIN_FILE = Path("patches") / "pin.toml"
@@ -119,7 +120,7 @@ class Settings(_Settings):
     profiles: Mapping[str, Profile] = Field(default_factory=dict)
     secrets: tuple[str, ...] = ()
     """More names of variables and flags whose values are secret, beside those that look like one."""
-    silence: Mapping[str, float] = Field(default_factory=dict)
+    silence: Mapping[Stage, float] = Field(default_factory=dict)
     """Seconds of silence per stage after which a server counts as hung, where the default does not fit."""
 
     def box_named(self, name: str | None) -> tuple[str, BoxConfig]:

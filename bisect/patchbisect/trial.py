@@ -42,7 +42,7 @@ from patchbisect.model import (
 from patchbisect.patchqueue import format_patch
 from patchbisect.records import Attachments, PatchEntry, PointEntry, Record, Store, new_id
 from patchbisect.redact import MASK, is_secret, redacted, split_secrets
-from patchbisect.startup import Classifier, Event
+from patchbisect.startup import SILENCE, Budgets, Classifier, Event
 from patchbisect.upstream import Mirror
 from patchbisect.wire import verdict_to_json
 
@@ -116,6 +116,8 @@ class Trial:
     verdict: Verdict
     by_hand: str = ""
     timings: Mapping[str, float] = field(default_factory=dict)
+    reused: bool = False
+    """Known from an earlier launch of the same content, which this one stands for: no server was started."""
 
 
 @contextmanager
@@ -356,6 +358,7 @@ class _Follower:
             until=until,
             patched_files=_patched_files(prepared.point.patches),
             line_owner=lambda path, line: rig.mirror.line_owner(prepared.code, f"python/{path}", line),
+            budgets=Budgets(silence={**SILENCE, **rig.project.settings.silence}),
         )
         self.until = until
         self.settle_s = settle_s

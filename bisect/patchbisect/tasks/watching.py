@@ -21,4 +21,5 @@ class Lines:
     def event(self, event: Event, elapsed_s: float) -> None:
         stage = str(event.stage or event.what)
         rank = f" {event.rank}" if event.rank else ""
-        say(f"  {elapsed_s:6.1f} s  {stage:13}{rank} {event.text[:_WIDTH]}")
+        text = event.text.removesuffix(": Traceback (most recent call last):")
+        say(f"  {elapsed_s:6.1f} s  {stage:13}{rank} {text[:_WIDTH]}".rstrip())

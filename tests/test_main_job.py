@@ -1,0 +1,143 @@
+"""The main job on whole command lines, with the fake server in SGLang's place."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fake_project import GOOD, MUTE, OOM, PROGRAM, FakeProject, clean_environment, fake_project
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> FakeProject:
+    return fake_project(tmp_path_factory.mktemp("main-job"))
+
+
+@pytest.fixture(scope="module")
+def found(project: FakeProject) -> dict[str, object]:
+    document: dict[str, object] = project.json("bisect", "--good", "clean", "--bad", "HEAD")
+    return document
+
+
+def test_bisect_names_the_guilty_patch_and_proves_it(found: dict[str, object]) -> None:
+    assert found["answer"] == "found"
+    assert found["culprit"] == {"position": 4, "kind": "queue", "id": "note-4", "title": found["culprit"]["title"]}  # type: ignore[index]
+    assert {key: step["status"] for key, step in found["proof"].items()} == {  # type: ignore[attr-defined]
+        "culprit_bad": "confirmed",
+        "parent_good": "confirmed",
+        "without_culprit_good": "confirmed",
+        "alone_bad": "confirmed",
+    }
+    assert found["launches"] <= 7  # type: ignore[operator]
+
+
+def test_every_trial_is_a_record_that_says_what_ran(project: FakeProject, found: dict[str, object]) -> None:
+    for trial in found["trials"]:  # type: ignore[attr-defined]
+        record = project.json("show", "--run", trial["run"])
+        assert record["provenance"]["tree"] == record["code"]["tree"]
+        assert record["verdict"]["outcome"] == trial["verdict"]["outcome"]
+        assert "sglang.launch_server" in record["by_hand"]
+
+
+def test_the_culprit_can_be_launched_again_from_its_record(project: FakeProject, found: dict[str, object]) -> None:
+    for who, code in (("culprit", 1), ("parent", 0)):
+        words = found["reproduce"][who]["task"].split()  # type: ignore[index]
+        assert words[0] == "invoke"
+        assert project.run(*words[1:]).returncode == code
+
+
+def test_launch_says_what_came_of_it_and_exits_accordingly(project: FakeProject) -> None:
+    good, bad = project.run("launch", "--point", "clean"), project.run("launch", "--point", "HEAD")
+    assert (good.returncode, bad.returncode) == (0, 1)
+    assert "verdict  ready" in good.stdout
+    assert "oom" in bad.stdout
+    assert "Not enough memory" in bad.stdout
+    assert "Traceback" not in bad.stderr
+
+
+def test_without_a_guilty_change_the_bad_end_is_refused(tmp_path: Path) -> None:
+    innocent = fake_project(tmp_path, guilty=0, patches=3)
+    document = innocent.json("bisect", "--good", "clean", "--bad", "HEAD")
+    assert document["answer"] == "endpoint-failed"
+    assert "the bad end does not fail: all 4 launches" in document["reason"]
+
+
+def test_a_baseline_that_fails_is_refused_with_the_reason(tmp_path: Path) -> None:
+    broken = fake_project(tmp_path, guilty=2, patches=3, base=OOM)
+    done = broken.run("bisect", "--good", "clean", "--bad", "HEAD", "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert document["answer"] == "endpoint-failed"
+    assert "the baseline itself fails, the change is not in this range" in document["reason"]
+    assert sum(trial["purpose"].startswith("good end") for trial in document["trials"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("point", "target", "code"), [("clean", "", 0), ("HEAD", "", 1), ("nope", "", 129), ("HEAD", "hang/-/-/-/-/-", 125)]
+)
+def test_trial_speaks_the_language_of_git_bisect_run(project: FakeProject, point: str, target: str, code: int) -> None:
+    words = ["--target", target] if target else []
+    assert project.run("trial", point, *words).returncode == code
+
+
+def test_git_bisect_run_finds_the_same_upstream_commit(tmp_path: Path) -> None:
+    project = fake_project(tmp_path, guilty=0, patches=1)
+    upstream = project.upstream
+    commits = [upstream.commit(GOOD if k < 3 else OOM, files={"step.py": f"{k}\n"}) for k in range(5)]
+    upstream.git("bisect", "start", commits[-1], commits[0])
+    script = tmp_path / "script"
+    script.write_text(
+        f'#!/bin/sh\nrev=$(git rev-parse HEAD)\ncd {project.root}\nexec {PROGRAM} trial "upstream:$rev"\n'
+    )
+    script.chmod(0o755)
+    said = upstream.git("bisect", "run", str(script))
+    assert f"{commits[3]} is the first bad commit" in said
+
+
+def test_interrupted_it_leaves_no_server_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    slow = fake_project(tmp_path, guilty=3, patches=4, base=(*GOOD, "--pace", "0.01"))
+    words = [str(PROGRAM), "bisect", "--good", "clean", "--bad", "HEAD"]
+    with subprocess.Popen(words, cwd=slow.root, env=clean_environment(), stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "kv-alloc" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        said = process.stderr.read()
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert processes_in(slow.root / ".patchbisect" / "box" / "runs") == []
+    before = {run["id"] for run in slow.json("runs")["runs"]} if slow.run("runs").returncode == 0 else set()
+    document = json.loads(slow.run("bisect", "--resume", "--json").stdout)
+    assert document["answer"] == "found"
+    assert document["culprit"]["id"] == "note-3"
+    assert before <= {trial["run"] for trial in document["trials"]}
+
+
+def processes_in(directory: Path) -> list[str]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if str((entry / "cwd").readlink()).startswith(str(directory)):
+                    found.append(entry.name)
+            except OSError:
+                continue
+    return found
+
+
+def test_a_server_that_prints_nothing_is_a_hang_and_is_gone_afterwards(tmp_path: Path) -> None:
+    mute = fake_project(tmp_path, guilty=1, patches=1, bad=MUTE)
+    (mute.root / "invoke.yaml").write_text(
+        (mute.root / "invoke.yaml").read_text() + "  silence: {import: 1.0}\n", encoding="utf-8"
+    )
+    begun = time.monotonic()
+    document = mute.json("launch", "--point", "HEAD")
+    assert document["outcome"] == "hang"
+    assert time.monotonic() - begun < 60
+    assert processes_in(mute.root / ".patchbisect" / "box" / "runs") == []

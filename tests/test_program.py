@@ -1,0 +1,105 @@
+"""How the console script and plain invoke end, and that the standard library stays what it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fake_project import FakeProject, clean_environment, fake_project
+
+ROOT = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+
+
+def run(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, cwd=cwd, env=clean_environment(), capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> FakeProject:
+    return fake_project(tmp_path_factory.mktemp("program"), patches=3, guilty=2)
+
+
+WHERE = "import bisect, queue; print(bisect.__file__, queue.__file__)"
+
+
+def test_bisect_and_queue_are_the_standard_librarys_from_the_repository_root() -> None:
+    said = run(sys.executable, "-c", WHERE).stdout
+    assert str(ROOT) not in said.replace(str(BIN.parent), "")
+    assert said.split()[0].endswith("/bisect.py")
+    assert said.split()[1].endswith("/queue.py")
+
+
+def test_bisect_and_queue_are_the_standard_librarys_in_pytest() -> None:
+    import bisect
+    import queue
+
+    assert bisect.insort
+    assert queue.Queue
+    assert not str(bisect.__file__).startswith(str(ROOT / "bisect"))
+
+
+def test_bisect_and_queue_are_the_standard_librarys_inside_a_task(tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom invoke import task\n"
+        f"import runpy\nrunpy.run_path({str(ROOT / 'tasks.py')!r})\n\n"
+        f"@task\ndef where(ctx):\n    {WHERE}\n"
+    )
+    done = run(str(BIN / "invoke"), "where", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "/bisect.py" in done.stdout
+    assert str(ROOT / "bisect") not in done.stdout
+
+
+def test_plain_invoke_serves_the_same_tasks() -> None:
+    ours = run(str(BIN / "patchbisect"), "--list").stdout
+    plain = run(str(BIN / "invoke"), "--list").stdout
+    names = {line.split()[0] for line in ours.splitlines() if line.startswith("  ") and line[2] != " "}
+    assert {"queue", "apply-queue", "launch", "trial", "classify", "runs", "show", "setup", "demo", "test"} <= names
+    assert all(name in plain for name in names)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("launhc",), 2, "did you mean 'launch'?"),
+        (("launch", "--piont", "x"), 2, "did you mean '--point'?"),
+        (("trial", "--nope"), 129, "--"),
+        (("launch", "--box", "locl"), 2, "did you mean 'local'?"),
+        (("launch", "--profile", "tiy"), 2, "unknown profile 'tiy'"),
+        (("launch", "--point", "HAED"), 2, "HEAD"),
+        (("launch", "--until", "redy"), 2, "did you mean 'ready'?"),
+        (("launch", "--set", "flag"), 2, "flag:NAME=VALUE"),
+        (("show", "--run", "nope"), 2, "no run 'nope'"),
+        (("classify", "/no/such.log"), 2, "/no/such.log"),
+        (("classify", "invoke.yaml", "--exit-code", "x"), 2, "--exit-code"),
+        (("bisect", "--bad-is", "signatur"), 2, "did you mean 'signature'?"),
+        (("bisect", "--resume", "--of", "nope"), 2, "no bisection 'nope'"),
+    ],
+)
+def test_a_mistake_is_one_clear_line_and_an_exit_code(
+    project: FakeProject, words: tuple[str, ...], code: int, says: str
+) -> None:
+    done = project.run(*words)
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_outside_a_queue_repository_it_says_so(tmp_path: Path) -> None:
+    done = run(str(BIN / "patchbisect"), "runs", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "pin.toml" in done.stderr
+
+
+def test_every_task_explains_itself_with_an_example() -> None:
+    from patchbisect.tasks import namespace
+
+    for name in namespace.task_names:
+        done = run(str(BIN / "patchbisect"), "--help", name)
+        assert done.returncode == 0, name
+        assert "Example:" in done.stdout, name
