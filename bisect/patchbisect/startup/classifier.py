@@ -23,6 +23,7 @@ TORCH = re.compile(r"\[rank(\d+)\]:(?:\[[EWIF](\d+) (\d\d:\d\d:\d\d)[.\d]*[^\]]*
 EARLIER_LIVES_LIMIT = 50
 PREFIX_LIMIT = 2000
 """Bracketed prefixes remembered: ranks times the seconds that are still being logged."""
+HEAD_LIMIT = 500
 LEARN_AFTER = 3
 """A prefix of no known form is taken for one when it has stood before this many bracketed lines."""
 
@@ -59,6 +60,8 @@ class Classifier:
         self._earlier: list[str] = []
         self._lives = 1
         self._prefixes: dict[str, tuple[str, str, int]] = {}
+        self._coloured = False
+        self._heads: set[str] = set()
         self._outers: list[str] = []
         self._unknown_outer: dict[str, int] = {}
         self._closed = False
@@ -68,6 +71,8 @@ class Classifier:
     def feed(self, chunk: str | bytes) -> list[Event]:
         """Read some more text; what the finished lines of it said. Never raises for what is in the text."""
         events: list[Event] = []
+        if not self._coloured:
+            self._coloured = (b"\x1b" in chunk) if isinstance(chunk, bytes) else ("\x1b" in chunk)
         self._read(self._splitter.feed(chunk), events)
         return events
 
@@ -102,12 +107,12 @@ class Classifier:
     # --- lines ------------------------------------------------------------------------------------
 
     def _read(self, segments: Iterable[tuple[int, str]], events: list[Event]) -> None:
-        prefixes = self._prefixes
+        prefixes, coloured = self._prefixes, self._coloured
         for line, text in segments:
             if not text:
                 self._life.blank(line)
                 continue
-            if "\x1b" in text or "\x00" in text or "\x08" in text:
+            if coloured and "\x1b" in text:
                 text = strip_colours(text)
                 if not text:
                     continue
@@ -128,6 +133,7 @@ class Classifier:
         if text[0] == "{":
             inner = unwrap_json(text)
             if inner is not None:
+                self._coloured = True
                 self._read([(line, piece) for piece in inner.splitlines()] or [(line, "")], events)
                 return
         at = text.find("[20")
@@ -145,7 +151,12 @@ class Classifier:
 
     def _before_bracket(self, line: int, head: str, events: list[Event]) -> None:
         """What stands before the first bracket: a wrapper's prefix, or a bar without its newline."""
-        if head in self._outers or not peel(head).strip():
+        if head in self._heads or head in self._outers:
+            return
+        if not peel(head).strip():
+            if len(self._heads) > HEAD_LIMIT:
+                self._heads.clear()
+            self._heads.add(head)
             return
         if len(head) < 120 and "%|" not in head and len(self._unknown_outer) < 64:
             count = self._unknown_outer[head] = self._unknown_outer.get(head, 0) + 1
@@ -181,9 +192,7 @@ class Classifier:
                     if row.kind is Kind.DIST_BEGIN and self._starts_anew(rank):
                         self._begin_life(line, events)
                         life = self._life
-                    mark = life.milestone(row, line=line, message=message, time=time, rank=rank)
-                    what = What.POOL if row.kind is Kind.POOL else What.STAGE
-                    events.append(Event(what, line, time, rank, mark.role, row.stage, message, row))
+                    events.append(life.track(rank).tell(row, line, time, message))
                     return
         if head == "INFO:    " and "Uvicorn" not in message and "hutdown" not in message:
             return
@@ -197,11 +206,13 @@ class Classifier:
     def _loose(self, line: int, text: str, events: list[Event]) -> None:
         """A line without SGLang's bracket: part of a traceback, a bar, another logger, or a custom format."""
         rank = time = ""
-        outer = next((prefix for prefix in self._outers if text.startswith(prefix)), None)
-        if outer is not None:
-            text = text[len(outer) :]
-        elif text[0] not in " \t":
-            text = peel(text)
+        for prefix in self._outers:
+            if text.startswith(prefix):
+                text = text[len(prefix) :]
+                break
+        else:
+            if text[0] not in " \t":
+                text = peel(text)
         if text.startswith("[rank"):
             torch = TORCH.match(text)
             if torch is not None:
@@ -210,7 +221,15 @@ class Classifier:
         if not text:
             self._life.blank(line)
             return
-        if text[0] not in " \t" and self._custom_format(line, text, events):
+        if text[0] == " ":
+            self._life.indented(line, text)
+            return
+        if "%|" in text or "it/s]" in text:
+            self._life.bar(line, text)
+            return
+        if text[0] == "/" and "Warning: " in text:
+            return
+        if self._custom_format(line, text, events):
             return
         event = self._life.loose(line=line, text=text, time=time, rank=rank)
         if event is not None:
@@ -225,8 +244,10 @@ class Classifier:
 
     def _custom_format(self, line: int, text: str, events: list[Event]) -> bool:
         """A milestone behind a prefix that ``SGLANG_LOGGING_CONFIG_PATH`` made, or without any."""
+        if self._life.blocks and any(b.mode is Mode.FRAMES and b.wants(text) for b in self._life.blocks):
+            return False
         found = vocabulary.embedded(text)
-        if found is None or any(block.mode is Mode.FRAMES and block.wants(text) for block in self._life.blocks):
+        if found is None:
             return False
         self._record(line, found.message, found.time or self._life.last_time, found.rank, events)
         return True
@@ -258,10 +279,11 @@ class Classifier:
     def _starts_anew(self, rank: str) -> bool:
         """A rank that failed, or whose launcher gave up, and now begins again."""
         life = self._life
-        if not life.has_begun(rank):
+        track = life.tracks.get(rank)
+        if track is None or not track.met:
             return False
         return any(sign.rank == rank for sign in life.signs[Grade.FATAL]) or bool(
-            life.told_line and life.has_fatal and life.tracks[rank].marks[-1].line < life.told_line
+            life.told_line and life.has_fatal and track.told[-1].line < life.told_line
         )
 
     def _begin_life(self, line: int, events: list[Event]) -> None:

@@ -10,8 +10,8 @@ from patchbisect.startup import causes
 from patchbisect.startup.blocks import HOLDER, TRACEBACK, Block, Mode
 from patchbisect.startup.causes import Cause, Grade
 from patchbisect.startup.events import Event, What
-from patchbisect.startup.ranks import Mark, RankTrack
-from patchbisect.startup.vocabulary import FIRED_UP, HTTP_UP, Kind, Milestone
+from patchbisect.startup.ranks import RankTrack
+from patchbisect.startup.vocabulary import FIRED_UP, HTTP_UP
 
 SIGN_LIMIT = 200
 """Signs kept per grade in one life: eight ranks that all fail make about two dozen."""
@@ -67,13 +67,14 @@ _REDUCED = re.compile(
 )
 _CURRENT_VALUE = re.compile(r"Current value: (?:self\.server_args\.)?mem_fraction_static=(\d*\.?\d+)")
 _WAITING_FOR = re.compile(r"timed out waiting for ranks: ([\d, ]+)")
+_BOUND = re.compile(r"bind on address \('[^']*', (\d+)")
 _SHUTDOWN = re.compile(
     r"SIGTERM received|Gracefully exiting|Shutting down|Received SIGINT|Application shutdown complete"
 )
 _QUIET_LEVEL = re.compile(r"(?:^|\W)(?:WARNING|WARN|INFO|DEBUG)(?:\W|$)|\w*Warning: ")
 _HANDLED = re.compile(
     r"--- Logging error ---|Exception ignored in|Exception in ASGI application"
-    r"|never retrieved|exception calling callback"
+    r"|exception was never retrieved|exception calling callback"
 )
 
 # A line that has none of these words is skipped unread; only milestones tell without them.
@@ -142,15 +143,12 @@ class Life:
 
     # --- milestones -------------------------------------------------------------------------------
 
-    def milestone(self, row: Milestone, *, line: int, message: str, time: str, rank: str) -> Mark:
+    def track(self, rank: str) -> RankTrack:
+        """What the rank of that label has told, for more to be added."""
         track = self.tracks.get(rank)
         if track is None:
             track = self.tracks[rank] = RankTrack(rank)
-        return track.add(row, line, time, message)
-
-    def has_begun(self, rank: str) -> bool:
-        track = self.tracks.get(rank)
-        return track is not None and any(mark.kind is Kind.DIST_BEGIN for mark in track.marks)
+        return track
 
     def was_ready(self, *, line: int, time: str) -> bool:
         """Whether the server had said that it is ready; within one second it had, for a dead one cannot say it."""
@@ -222,13 +220,13 @@ class Life:
     def _words(self, *, line: int, text: str, time: str, rank: str) -> Event | None:
         if FIRED_UP in text:
             return self.fired_up(line, text)
-        if HTTP_UP.search(text):
+        if ("Uvicorn" in text or "Granian" in text) and HTTP_UP.search(text):
             return self.http(line)
-        if _HANDLED.search(text):
+        if ("xception" in text or "ogging error" in text) and _HANDLED.search(text):
             self._handled_line = line
             return None
-        if _SHUTDOWN.search(text) and not self.has_fatal:
-            self.shutdown_line = self.shutdown_line or line
+        if not self.shutdown_line and not self.has_fatal and _SHUTDOWN.search(text):
+            self.shutdown_line = line
         self._notice(line=line, text=text, rank=rank)
         row = causes.of_line(text)
         if row is None:
@@ -253,14 +251,14 @@ class Life:
             if found is not None:
                 self.fraction = next(group for group in found.groups() if group)
                 self.fraction_line = line
-        found = _WAITING_FOR.search(text)
-        if found is not None and not self.waited_for:
+        found = _WAITING_FOR.search(text) if "imed out" in text and not self.waited_for else None
+        if found is not None:
             self.waited_for = tuple(int(part) for part in re.findall(r"\d+", found[1]))
         if "xit" in text:
             found = _EXIT_CODE.search(text)
             if found is not None:
                 self.exit_code = _exit_code(text, int(next(group for group in found.groups() if group)))
-        found = re.search(r"bind on address \('[^']*', (\d+)", text)
+        found = _BOUND.search(text) if "bind on address" in text else None
         if found is not None:
             self.port = int(found[1])
 
@@ -293,9 +291,6 @@ class Life:
             self._open(Block(who="", rank=rank, line=line, time=time or self.last_time, handled=handled, order=line))
             return None
         if text[0] in " \t":
-            return None
-        if "%|" in text or "it/s]" in text:
-            self.bar(line, text)
             return None
         if not has_words(text):
             return None
@@ -334,8 +329,9 @@ class Life:
     def _signs_of(self, block: Block) -> None:
         """Register a block once; its cause is read when a verdict is made, for it may still grow."""
         if len(block.chain) == 1:
-            placeholder = causes.of_exception("", "")
-            self.sign(Sign(placeholder, block.line, block.announced, block.rank, block.time, block.order, block))
+            self.sign(
+                Sign(causes.ANY_EXCEPTION, block.line, block.announced, block.rank, block.time, block.order, block)
+            )
 
     def blank(self, line: int) -> None:
         for block in reversed(self.blocks):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from patchbisect.model import Milestone, Role, Stage
+from patchbisect.startup.events import Event, What
 from patchbisect.startup.vocabulary import MEANING, Kind
 from patchbisect.startup.vocabulary import Milestone as Row
 
@@ -85,21 +86,33 @@ class Mark:
 class RankTrack:
     """The marks of one rank in one life, with the role as far as the rank alone can tell it."""
 
-    __slots__ = ("_draft_loads_follow_pool", "label", "loads", "marks", "pool_ends", "seen_pool")
+    __slots__ = ("_draft_loads_follow_pool", "_marks", "label", "loads", "met", "pool_ends", "seen_pool", "told")
 
     def __init__(self, label: str) -> None:
         self.label = label
-        self.marks: list[Mark] = []
+        self.told: list[Event] = []
+        self._marks: list[Mark] = []
+        self.met = False
+        """Whether the rank has begun to meet the others: it does so once per model and life."""
         self.loads = 0
         self.pool_ends = 0
         self.seen_pool = False
         self._draft_loads_follow_pool = False
 
-    def add(self, row: Row, line: int, time: str, message: str) -> Mark:
-        mark = Mark(row, self._role(row.kind, message), line, time, message)
-        if len(self.marks) < MARK_LIMIT:
-            self.marks.append(mark)
-        return mark
+    def tell(self, row: Row, line: int, time: str, message: str) -> Event:
+        """Note a milestone. It is turned into a mark when a verdict is made: most of a fast log never is."""
+        what = What.POOL if row.kind is Kind.POOL else What.STAGE
+        event = Event(what, line, time, self.label, self._role(row.kind, message), row.stage, message, row)
+        if len(self.told) < MARK_LIMIT:
+            self.told.append(event)
+        return event
+
+    @property
+    def marks(self) -> list[Mark]:
+        for event in self.told[len(self._marks) :]:
+            assert event.row is not None and event.role is not None
+            self._marks.append(Mark(event.row, event.role, event.line, event.time, event.text))
+        return self._marks
 
     def _role(self, kind: Kind, message: str) -> Role:
         if kind is Kind.POOL_END:
@@ -115,6 +128,7 @@ class RankTrack:
         if kind is Kind.LOAD_BEGIN or kind is Kind.LOAD_END:
             return self._load_role(kind)
         if kind is Kind.DIST_BEGIN or kind is Kind.DIST_END:
+            self.met = True
             return Role.DRAFT if self.seen_pool else Role.TARGET
         if kind is Kind.TOTALS:
             return Role.TARGET

@@ -14,10 +14,7 @@ from datetime import date
 
 SEGMENT_LIMIT = 1 << 16
 
-ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|\x08|\x00")
-# Colour codes whose escape byte was lost on the way (pasted into an issue, or written as ^[ or #033).
-BARE_COLOUR = re.compile(r"(?:\^\[|#033|␛)?\[\d{0,3}(?:;\d{1,3})*m")
-
+ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 Segment = tuple[int, str]
 
 
@@ -102,7 +99,7 @@ class Splitter:
 
 
 def strip_colours(text: str) -> str:
-    """``text`` without ANSI sequences, backspaces and NULs."""
+    """``text`` without ANSI sequences."""
     return ANSI.sub("", text)
 
 

@@ -119,7 +119,7 @@ MILESTONES: tuple[Milestone, ...] = (
     _row(
         Kind.LOAD_END,
         "Load weight end",
-        r"Load weight end\. (?:elapsed=[\d.]+ s, )?type=\w",
+        r"Load weight end\. (?:elapsed=\d|type=\w)",
         *("elapsed", "type", "dtype", "quant", "avail", "used"),
     ),
     # from 0.5.3 to 0.5.12
