@@ -199,11 +199,29 @@ def test_a_conflict_is_unbuildable_and_leaves_no_trace(upstream, three, mirror):
     with pytest.raises(PointUnbuildable) as caught:
         mirror.materialize(Base(upstream.pin()), [rival, three[0]])
     assert caught.value.patch == "0001-a"
-    assert "but is \"engine_10 = 'rival'\"" in caught.value.message
+    assert caught.value.message == (
+        f"0001-a does not apply to v0.1.0: {ENGINE}, hunk 1: in conflict at line 10: "
+        "the patch makes it 'engine_10 = 10 + 100', but there is \"engine_10 = 'rival'\""
+    )
+    assert caught.value.place == f"{ENGINE}, hunk 1"
     alone = mirror.materialize(Base(upstream.pin()), [rival])
     assert "rival" in text(mirror, alone)
     assert not mirror.applies(Base(upstream.pin()), [rival, three[0]])
     assert mirror.applies(Base(upstream.pin()), [rival, three[2]])
+
+
+def test_a_conflict_names_the_hunk_that_it_is_in(upstream, mirror):
+    """The first hunk only moved, and adds a line; the second is in conflict."""
+    edits = [("engine_10 = 10", "engine_10 = 10\nmore = 1"), replaced("engine_40 = 40")]
+    two = upstream.patch(1, "two", {ENGINE: edits})
+    upstream.back()
+    rival = upstream.patch(
+        9, "rival", {ENGINE: [("engine_1 = 1", "top = 0\nengine_1 = 1"), ("engine_40 = 40", "engine_40 = 0")]}
+    )
+    mirror.remember(upstream.pin(), [two])
+    with pytest.raises(PointUnbuildable, match="hunk 2: in conflict at line 41: ") as caught:
+        mirror.materialize(Base(upstream.pin()), [rival, two])
+    assert caught.value.place == f"{ENGINE}, hunk 2"
 
 
 def without_blobs(patch):

@@ -67,6 +67,15 @@ def test_auto_takes_the_release_where_git_does_not_answer(tmp_path, upstream, re
     assert mirror_of(tmp_path).base(Base(pin)).source == "release 0.1.0"
 
 
+def test_a_release_asked_for_by_that_name_is_one_even_where_git_answers(tmp_path, upstream, release):
+    base = Base(upstream.pin(release="0.1.0", wheel_sha256=release), rev="release:0.2.0")
+    mirror = mirror_of(tmp_path)
+    assert mirror.freeze(base) == base
+    assert mirror.base(base).source == "release 0.2.0"
+    with pytest.raises(BoxError, match="is a release"):
+        mirror_of(tmp_path, source="git").base(base)
+
+
 def test_auto_stays_with_what_the_mirror_has(tmp_path, upstream, release, offline):
     changes = {"release": "0.1.0", "wheel_sha256": release}
     first = mirror_of(tmp_path).base(Base(upstream.pin(upstream=offline, **changes)))

@@ -14,11 +14,14 @@ from pathlib import Path
 from patchbisect.errors import PointUnbuildable
 from patchbisect.model import Patch
 from patchbisect.patchqueue import FileDiff, Misfit, diff_of, misfits
+from patchbisect.upstream.conflicts import first_conflict
 from patchbisect.upstream.git import Git, Ran
 from patchbisect.upstream.sources import PACKAGE
 
 _MOVED = re.compile(r"^Hunk #\d+ succeeded at \d+ \(offset|^Context reduced to", re.MULTILINE)
 _FELL_BACK = "Falling back to direct application"
+_SEARCHED = "Make the patch again on that code: what is found by search may be the wrong place."
+_TAKEN_AWAY = "Another change took its context away: make the patch again there, or take it out of this point."
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,7 @@ class Workbench:
         faults = self._misfits(patch)
         if exact:
             raise self._refusal(patch, ran=ran, faults=faults, exact=True)
-        merged = self._merge(patch)
-        if merged:
+        if self._merge(patch):
             return self._done(_told(patch, faults, how="merged 3-way") or (f"{patch.name}: merged 3-way",))
         if directly and all(len(fault.places) == 1 for fault in faults):
             self._git_apply(patch)
@@ -60,6 +62,7 @@ class Workbench:
     def _merge(self, patch: Patch) -> bool:
         """3-way against the blobs that the patch was made from. False, and nothing changed, where that is no way.
 
+        Raises PointUnbuildable for a conflict: then the same lines were changed there, and no other place is right.
         Without those blobs git applies directly and still exits 0, so its words count and not its status.
         """
         blobs = [file.old_blob for file in diff_of(patch).files if file.old_blob.strip("0")]
@@ -68,7 +71,15 @@ class Workbench:
         ran = self._git_apply(patch, "--3way")
         if ran.status == 0 and _FELL_BACK not in ran.err:
             return True
+        conflict = first_conflict(self.store, patch, env=self._env)
         self._reset()
+        if conflict:
+            raise PointUnbuildable(
+                f"{patch.name} does not apply to {self.onto}: {conflict}",
+                patch=patch.name,
+                place=f"{conflict.path}, hunk {conflict.hunk}",
+                remedy=_TAKEN_AWAY,
+            )
         return False
 
     def _git_apply(self, patch: Patch, *options: str) -> Ran:
@@ -120,9 +131,7 @@ class Workbench:
             f"{patch.name} {how} to {self.onto}: {worst}",
             patch=patch.name,
             place=f"{worst.path}, hunk {worst.hunk}",
-            remedy="Make the patch again on that code: what is found by search may be the wrong place."
-            if worst.places
-            else "Another change took its context away: make the patch again there, or take it out of this point.",
+            remedy=_SEARCHED if worst.places else _TAKEN_AWAY,
         )
 
     def _in_the_way(self, file: FileDiff) -> str:

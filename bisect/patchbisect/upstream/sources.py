@@ -76,6 +76,8 @@ class GitSource:
     def freeze(self, base: Base) -> Base:
         if not base.rev or _FULL_ID.fullmatch(base.rev):
             return base
+        if base.rev.startswith("release:"):
+            raise NotAnswering(f"{base.rev!r} is a release", remedy="Set upstream.source to release or auto.")
         return Base(pin=base.pin, rev=self._resolve(base))
 
     def fetch(self, base: Base) -> BaseCode:
