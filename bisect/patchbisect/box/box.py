@@ -19,7 +19,7 @@ from patchbisect.box.conversation import Conversation
 from patchbisect.box.failures import BoxBusy, LeaseLost, LinkLost
 from patchbisect.box.link import Link, ProcessLink
 from patchbisect.box.run import Run
-from patchbisect.box.secrets import masked_argv, masked_env, secret_values
+from patchbisect.box.secrets import Redactor, masked_argv, masked_env, secret_values
 from patchbisect.box.settings import BoxSettings
 from patchbisect.box.values import Applied, BoxFacts, CleanReport, LaunchSpec, LeaseHeld, PlacedCode
 from patchbisect.errors import UsageError
@@ -284,8 +284,14 @@ class Box:
         settings = self.settings
         env = {**settings.env, **spec.env, **spec.secret_env}
         also = (*settings.secrets, *spec.secret_env)
+        secrets = secret_values(spec.argv, env, also=also)
         in_front = (spec.code.path,) if spec.code else ()
-        shown = {"argv": masked_argv(spec.argv, also=also), "env": masked_env(env, also=also), "port": spec.port}
+        hide = Redactor(secrets).text
+        shown = {
+            "argv": [hide(word) for word in masked_argv(spec.argv, also=also)],
+            "env": masked_env(env, also=also),
+            "port": spec.port,
+        }
         self.ask(
             "start",
             spec={
@@ -300,7 +306,7 @@ class Box:
                 "shown": shown,
             },
         )
-        return Run(self, spec.launch_id, secrets=secret_values(spec.argv, env, also=also))
+        return Run(self, spec.launch_id, secrets=secrets)
 
     def attach(self, launch_id: str, *, secrets: Iterable[str] = ()) -> Run:
         """A launch that an earlier client started. ``secrets`` are the values to keep out of its log.

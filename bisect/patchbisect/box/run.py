@@ -90,6 +90,7 @@ class Run:
             box_changed=tuple(map(redactor.text, answer["changed"])),
             exit_code=answer["exit_code"],
             kernel=tuple(answer["kernel"]),
+            swept=tuple(answer["swept"]),
         )
 
 

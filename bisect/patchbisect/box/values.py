@@ -129,6 +129,8 @@ class StopReport:
     box_changed: tuple[str, ...]
     exit_code: int | None
     kernel: tuple[str, ...]
+    swept: tuple[str, ...] = ()
+    """Files that the launch left in /dev/shm, and locks of builds that the kill interrupted: removed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,8 @@ class CodeStore:
     @staticmethod
     def _object(repo: str, commit: str, path: str) -> str:
         """The id of ``path`` in ``commit``; ``-`` where it does not exist."""
-        return git("ls-tree", "--format=%(objectname)", "--full-tree", commit, "--", path, repo=repo).strip() or "-"
+        found = git("ls-tree", "--full-tree", commit, "--", path, repo=repo).split()
+        return found[2] if found else "-"
 
     def _build(self, commit: str, key: str, command: list[str]) -> str:
         """A full checkout of ``commit`` in which the build command has run; kept by the content of its sources."""

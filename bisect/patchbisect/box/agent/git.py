@@ -12,6 +12,7 @@ from .base import Refused
 GIT_ENV = {
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_SYSTEM": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
     "LC_ALL": "C",
@@ -79,7 +80,7 @@ EMPTY_TREE = hashlib.sha1(b"tree 0\0").hexdigest()
 def borrowable_objects(checkout: str) -> str:
     """The object directory of the user's checkout, or nothing where it is a partial clone (it lacks objects)."""
     try:
-        common = git("-C", checkout, "rev-parse", "--path-format=absolute", "--git-common-dir").strip()
+        common = os.path.join(checkout, git("-C", checkout, "rev-parse", "--git-common-dir").strip())
         promisor = git("-C", checkout, "config", "--get-regexp", r"^(extensions\.partialclone|remote\..*\.promisor)$")
     except Refused as refused:
         if refused.kind != "git" or "not a git repository" in refused.message:

@@ -104,6 +104,13 @@ class LeaseBook:
             if not any(lease["fence"] == fence for lease in book["leases"]):
                 raise self._lost(fence, book)
 
+    def taken_over(self, fence: int) -> str:
+        """Who holds what the lease ``fence`` held, if somebody else does."""
+        with self._open() as book:
+            if any(lease["fence"] == fence for lease in book["leases"]):
+                return ""
+            return " and ".join(f"{one['owner']} on {one['host']}" for one in book["leases"] if one["fence"] > fence)
+
     def _lost(self, fence: int, book: Json) -> Refused:
         if not fence:
             return Refused("lease-lost", "this needs the lease of the box", "take the lease first")

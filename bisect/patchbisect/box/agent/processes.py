@@ -156,13 +156,25 @@ def listeners(port: int) -> dict[str, str]:
 
 
 def socket_inodes(pid: int) -> set[str]:
+    return {target[8:-1] for target in open_files(pid) if target.startswith("socket:[")}
+
+
+def shared_memory(pid: int) -> set[str]:
+    """The files in /dev/shm that a process has mapped or open."""
+    found = set()
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+            found = {line.rstrip("\n").partition("/dev/shm/")[2] for line in file if "/dev/shm/" in line}
+    found |= {target[len("/dev/shm/") :] for target in open_files(pid) if target.startswith("/dev/shm/")}
+    return {f"/dev/shm/{name}" for name in found if name and not name.endswith(" (deleted)")}
+
+
+def open_files(pid: int) -> set[str]:
     found = set()
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):
-                target = os.readlink(f"/proc/{pid}/fd/{name}")
-                if target.startswith("socket:["):
-                    found.add(target[8:-1])
+                found.add(os.readlink(f"/proc/{pid}/fd/{name}"))
     return found
 
 

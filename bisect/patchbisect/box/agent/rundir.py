@@ -52,6 +52,10 @@ class RunDir:
         listed = (read_json(self.file("known.json")) or {}).get("processes", [])
         return {(entry["pid"], entry["start"]) for entry in listed}
 
+    def shared_memory(self) -> set[str]:
+        """Files in /dev/shm that processes of this launch were seen to use."""
+        return set((read_json(self.file("known.json")) or {}).get("shm", []))
+
     def members(self) -> list[Proc]:
         """Every living process of this launch, however it was re-parented.
 
@@ -64,14 +68,21 @@ class RunDir:
         table = process_table()
         supervisor = self.supervisor()
         known = self.known()
-        leader = table.get(state.get("server", 0))
-        session = state.get("server", -1) if leader is None or leader.start == state.get("server_start") else -1
+        session = self._session(state, table)
         roots = {proc.pid for proc in table.values() if (proc.pid, proc.start) in known or proc.session == session}
         roots |= {pid for pid in table if self._writes_log(pid)}
         found = {proc.pid: proc for proc in descendants(roots | ({supervisor.pid} if supervisor else set()), table)}
         found.update({pid: table[pid] for pid in roots})
         spared = {os.getpid(), supervisor.pid if supervisor else 0}
         return [proc for proc in found.values() if proc.alive and proc.pid not in spared]
+
+    @staticmethod
+    def _session(state: Json, table: dict[int, Proc]) -> int:
+        """The server's session; -1 before it has one, or once its pid belongs to somebody else."""
+        server = int(state["server"])
+        leader = table.get(server)
+        reused = leader is not None and leader.start != state["server_start"]
+        return -1 if server <= 1 or reused else server
 
     def _writes_log(self, pid: int) -> bool:
         try:
@@ -115,7 +126,7 @@ def remove_tmpdir(run: RunDir) -> None:
     with contextlib.suppress(OSError):
         if os.path.islink(tmp_link(run)) and os.readlink(tmp_link(run)) == run.path:
             os.unlink(tmp_link(run))
-    ours = {"log", "spec.json", "state.json", "known.json", "signals.json", "samples.jsonl", "exit.json"}
+    ours = {"log", "supervised", "spec.json", "state.json", "known.json", "signals.json", "samples.jsonl", "exit.json"}
     ours |= {"ended.json", "provenance.json", "provenance.err", "dossier.json"}
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(run.path)):

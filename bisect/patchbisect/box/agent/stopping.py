@@ -2,13 +2,55 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import time
 
-from .processes import send_signal, wait_gone
+from .processes import open_files, process_table, send_signal, shared_memory, wait_gone
 from .rundir import RunDir
 
 KILL_BUDGET_S = 30.0
+
+
+def sweep_shared_memory(paths: set[str]) -> list[str]:
+    """Remove what a launch left in /dev/shm: ours by owner, and used by nobody who is alive."""
+    left = {path for path in paths if owned_by_us(path)}
+    if left:
+        used = {path for pid in process_table() for path in shared_memory(pid)}
+        left -= used
+    for path in left:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    return sorted(left)
+
+
+def sweep_build_locks(folders: list[str], *, since: float) -> list[str]:
+    """Remove the lock files of builds that our kill interrupted; whoever finds one waits for it for ever.
+
+    ``torch.utils.cpp_extension`` guards a build with a file named ``lock`` (``FileBaton``: it exists, so it is
+    held). It is stale when it was made after the launch began and no living process has it open.
+    """
+    locks = {
+        os.path.join(folder, "lock")
+        for top in folders
+        for folder, _, files in os.walk(top)
+        if "lock" in files and os.stat(os.path.join(folder, "lock")).st_mtime >= since
+    }
+    stale = {path for path in locks if owned_by_us(path)}
+    if stale:
+        stale -= {path for pid in process_table() for path in open_files(pid)}
+    for path in stale:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    return sorted(stale)
+
+
+def owned_by_us(path: str) -> bool:
+    try:
+        return os.lstat(path).st_uid == os.getuid()
+    except OSError:
+        return False
 
 
 def end_processes(run: RunDir, *, grace_s: float) -> tuple[list[int], list[str]]:

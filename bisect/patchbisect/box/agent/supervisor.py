@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import http.client
 import json
 import os
@@ -15,13 +16,28 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 from .base import Json, boot_id, write_json
 from .gpus import Gpu, Gpus
-from .processes import Proc, descendants, describe, listeners, process_table, read_proc, socket_inodes, title
+from .processes import (
+    Proc,
+    descendants,
+    describe,
+    listeners,
+    process_table,
+    read_proc,
+    shared_memory,
+    socket_inodes,
+    title,
+)
 from .rundir import RunDir
 
 SAMPLE_EVERY_S = 0.5
+SMI_EVERY_S = 5.0
+SHM_EVERY_S = 5.0
+HEALTH_CHANGED = b"h"
+"""On the pipe that wakes the watch; the others are signal numbers."""
 
 
 ORPHANS_SETTLE_S = 0.5
@@ -49,11 +65,12 @@ print(json.dumps({"sglang": (spec.origin or (places or [""])[0]) if spec else ""
 class Health:
     """Asks the server whether it is ready, in a thread of its own: /health may take 20 s to answer."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, changed: Callable[[], None]) -> None:
         self._port = port
         self._host = "127.0.0.1"
         self._owned = threading.Event()
-        self.ready: bool | None = None if port else False
+        self._changed = changed
+        self.ready = False
         if port:
             threading.Thread(target=self._ask, daemon=True).start()
 
@@ -69,7 +86,9 @@ class Health:
     def _ask(self) -> None:
         while True:
             self._owned.wait()
-            self.ready = self._answers() and self._owned.is_set()
+            before, self.ready = self.ready, self._answers() and self._owned.is_set()
+            if self.ready != before:
+                self._changed()
             time.sleep(5.0 if self.ready else 1.0)
 
     def _answers(self) -> bool:
@@ -118,24 +137,33 @@ class LogWatch:
 
 
 class Supervisor:
-    """Parent and subreaper of one server: knows its processes, samples them, and writes down how it ended."""
+    """Parent and subreaper of one server: knows its processes, samples them, and writes down how it ended.
+
+    One whose predecessor was killed *adopts* the server: it knows the same, but cannot learn the exit code.
+    """
 
     def __init__(self, run: RunDir, order: Json) -> None:
         self._run = run
         self._order = order
         self._gpus = Gpus(order["gpus"])
-        self._health = Health(order["port"])
+        self._wake, self._wake_in = os.pipe()
+        os.set_blocking(self._wake_in, False)
+        self._health = Health(order["port"], changed=lambda: wake(self._wake_in, HEALTH_CHANGED))
         self._log = LogWatch(run.log)
         self._known: dict[tuple[int, int], str] = {}
-        self._server: subprocess.Popen[bytes] | None = None
-        self._probe: subprocess.Popen[bytes] | None = None
+        self._shm: set[str] = set()
+        self._server: tuple[int, int] = (0, 0)
+        self._probe = 0
+        self._adopted = False
         self._code: int | None = None
-        self._died_at = 0.0
+        self._died_at: float | None = None
         self._told = False
         self._rank_exit: dict[str, int] = {}
         self._changed: dict[str, None] = {}
         self._cpu = (time.monotonic(), 0)
         self._net = (time.monotonic(), received_bytes())
+        self._readings: tuple[float, list[Gpu]] = (0.0, [])
+        self._shm_at = 0.0
         self._boot_gpus = {gpu.uuid for gpu in self._gpus.read()}
 
     def start(self) -> None:
@@ -143,8 +171,9 @@ class Supervisor:
         ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
         env = self._order["env"]
         reserve(self._run.file("exit.pending"))
+        self._save_state()
         log = os.open(self._run.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._server = subprocess.Popen(
+        server = subprocess.Popen(
             self._order["argv"],
             cwd=self._run.path,
             env=env,
@@ -154,14 +183,31 @@ class Supervisor:
             start_new_session=True,
         )
         os.close(log)
+        about = read_proc(server.pid)
+        self._server = (server.pid, about.start if about else 0)
         self._save_state()
         if self._order["python"]:
             self._start_probe(env)
 
+    def adopt(self) -> None:
+        """Go on where a supervisor that was killed left off."""
+        self._adopted = True
+        state = self._run.state()
+        self._server = (state["server"], state["server_start"])
+        self._boot_gpus = set(state["gpus"])
+        self._known = dict.fromkeys(self._run.known(), "")
+        if not os.path.exists(self._run.file("exit.pending")):
+            reserve(self._run.file("exit.pending"))
+        me = read_proc(os.getpid())
+        write_json(
+            self._run.file("state.json"),
+            {**state, "supervisor": os.getpid(), "supervisor_start": me.start if me else 0},
+        )
+
     def _start_probe(self, env: dict[str, str]) -> None:
         with open(self._run.file("provenance.tmp"), "wb") as out, open(self._run.file("provenance.err"), "wb") as err:
             with contextlib.suppress(OSError):
-                self._probe = subprocess.Popen(
+                probe = subprocess.Popen(
                     [self._order["python"], "-c", PROVENANCE_PROBE],
                     cwd=self._run.path,
                     env=env,
@@ -169,10 +215,10 @@ class Supervisor:
                     stdout=out,
                     stderr=err,
                 )
+                self._probe = probe.pid
 
     def _save_state(self) -> None:
-        assert self._server is not None
-        me, server = read_proc(os.getpid()), read_proc(self._server.pid)
+        me = read_proc(os.getpid())
         write_json(
             self._run.file("state.json"),
             {
@@ -180,8 +226,8 @@ class Supervisor:
                 "boot": boot_id(),
                 "supervisor": os.getpid(),
                 "supervisor_start": me.start if me else 0,
-                "server": self._server.pid,
-                "server_start": server.start if server else 0,
+                "server": self._server[0],
+                "server_start": self._server[1],
                 "started": time.time(),
                 "port": self._order["port"],
                 "tree": self._order["tree"],
@@ -195,29 +241,36 @@ class Supervisor:
 
     def watch(self) -> None:
         """Until the server and everything that it started is gone."""
-        wake, wake_in = os.pipe()
-        os.set_blocking(wake_in, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wake_in, warn_on_full_buffer=False)
         next_sample = time.monotonic()
         while True:
-            ready, _, _ = select.select([wake], [], [], max(0.0, min(next_sample - time.monotonic(), self._patience())))
-            if ready:
-                os.read(wake, 4096)
+            pause = max(0.0, min(next_sample - time.monotonic(), self._patience()))
+            ready, _, _ = select.select([self._wake], [], [], pause)
+            if ready and HEALTH_CHANGED in os.read(self._wake, 4096):
+                next_sample = time.monotonic()
             self._reap()
-            kin = [proc for proc in descendants([os.getpid()], process_table()) if proc.alive]
+            kin = self._kin()
             self._remember(kin)
             if time.monotonic() >= next_sample:
                 self._sample(kin)
                 next_sample = time.monotonic() + SAMPLE_EVERY_S
-            if self._code is not None and not self._told and (not kin or self._patience() <= 0):
+            if self._died_at is not None and not self._told and (not kin or self._patience() <= 0):
                 self._tell_exit(kin)
             if self._told and not kin:
                 return
 
+    def _kin(self) -> list[Proc]:
+        if not self._adopted:
+            return [proc for proc in descendants([os.getpid()], process_table()) if proc.alive]
+        kin = self._run.members()
+        if self._died_at is None and self._server not in {(proc.pid, proc.start) for proc in kin}:
+            self._died_at = time.monotonic()
+        return kin
+
     def _patience(self) -> float:
         """Seconds until the exit is told although processes are left."""
-        if self._code is None or self._told:
+        if self._died_at is None or self._told:
             return SAMPLE_EVERY_S
         return self._died_at + ORPHANS_SETTLE_S - time.monotonic()
 
@@ -230,9 +283,9 @@ class Supervisor:
             if pid == 0:
                 return
             code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-            if self._server and pid == self._server.pid:
+            if pid == self._server[0]:
                 self._code, self._died_at = code, time.monotonic()
-            elif self._probe and pid == self._probe.pid:
+            elif pid == self._probe:
                 os.rename(self._run.file("provenance.tmp"), self._run.file("provenance.json"))
             else:
                 rank = next((rank_of(name) for (known, _), name in self._known.items() if known == pid), None)
@@ -243,14 +296,19 @@ class Supervisor:
         grown = False
         for proc in kin:
             key = (proc.pid, proc.start)
-            if self._probe and proc.pid == self._probe.pid:
+            if proc.pid == self._probe:
                 continue
             if rank_of(self._known.get(key, "")) is None:
                 grown = grown or key not in self._known
                 self._known[key] = title(proc.pid)[:200]
+        if time.monotonic() - self._shm_at > SHM_EVERY_S:
+            self._shm_at = time.monotonic()
+            found = {path for proc in kin for path in shared_memory(proc.pid)} - self._shm
+            grown = grown or bool(found)
+            self._shm |= found
         if grown:
             listed = [{"pid": pid, "start": start} for pid, start in self._known]
-            self._try_write("known.json", {"processes": listed})
+            self._try_write("known.json", {"processes": listed, "shm": sorted(self._shm)})
 
     def _try_write(self, name: str, value: Json) -> None:
         try:
@@ -266,11 +324,11 @@ class Supervisor:
         received = received_bytes()
         net = max(0, received - self._net[1]) * 8 / 1000 / max(now - self._net[0], 1e-3)
         self._cpu, self._net = (now, ticks), (now, received)
-        gpus = self._gpus.read()
+        gpus = self._read_gpus(now)
         self._look_at_gpus(gpus, kin)
         ranks = {rank_of(self._known.get((proc.pid, proc.start), "")) for proc in kin} - {None}
         signals = {
-            "alive": self._code is None,
+            "alive": self._died_at is None,
             "exit_code": self._code,
             "http_ready": self._health.ready,
             "silent_for_s": round(self._log.silent_for_s(), 3),
@@ -296,6 +354,12 @@ class Supervisor:
         else:
             self._health.lost()
 
+    def _read_gpus(self, now: float) -> list[Gpu]:
+        """NVML answers in a millisecond; nvidia-smi takes a good part of a second, so it is asked seldom."""
+        if self._gpus.source == "nvml" or now - self._readings[0] > SMI_EVERY_S:
+            self._readings = (now, self._gpus.read())
+        return self._readings[1]
+
     def _look_at_gpus(self, gpus: list[Gpu], kin: list[Proc]) -> None:
         for uuid in self._boot_gpus - {gpu.uuid for gpu in gpus}:
             self._changed[f"GPU {uuid} fell off ({self._gpus.why})"] = None
@@ -319,8 +383,10 @@ class Supervisor:
             file.write(json.dumps(record).encode()[:EXIT_RECORD_BYTES])
         os.rename(self._run.file("exit.pending"), self._run.file("exit.json"))
 
-    def changed(self) -> list[str]:
-        return list(self._changed)
+
+def wake(pipe: int, what: bytes) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.write(pipe, what)
 
 
 def reserve(path: str) -> None:
@@ -373,9 +439,19 @@ def supervise(directory: str, launch_id: str) -> int:
     order = json.loads(sys.stdin.buffer.read())
     for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    supervisor = Supervisor(RunDir(directory, launch_id), order)
+    run = RunDir(directory, launch_id)
+    held = os.open(run.file("supervised"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        supervisor.start()
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(json.dumps({"ok": False}), flush=True)  # somebody else was quicker
+        return 0
+    supervisor = Supervisor(run, order)
+    try:
+        if order["adopt"]:
+            supervisor.adopt()
+        else:
+            supervisor.start()
     except OSError as problem:
         print(json.dumps({"error": f"{problem.strerror}: {problem.filename}"}), flush=True)
         return 1

@@ -23,14 +23,15 @@ from .code import CodeStore
 from .git import git
 from .gpus import Gpus
 from .lease import LeaseBook, default_lease_dir
-from .processes import describe, listeners, owner, port_holder
+from .processes import describe, listeners, owner, port_holder, shared_memory
 from .rundir import RunDir, changed_at, remove_tmpdir, short_tmpdir, unfinished_runs
-from .stopping import end_processes, end_supervisor
+from .stopping import end_processes, end_supervisor, sweep_build_locks, sweep_shared_memory
 from .supervisor import SAMPLE_EVERY_S
 from .wire import Wire
 from .worktree import WorkTree
 
 LOG_POLL_S = 0.02
+ORPHANED_RUN_EVERY_S = 1.0
 
 
 CHUNK_BYTES = 1 << 18
@@ -329,6 +330,7 @@ class Agent:
             "keep": spec["keep"],
             "gpus": self._box["gpus"],
             "fence": self._fence,
+            "adopt": False,
         }
         self._start_supervisor(run, order)
         return {"path": run.path, "tree": spec["tree"]}
@@ -357,18 +359,19 @@ class Agent:
             answer = stdout.readline()
         said = json.loads(answer) if answer else {"error": "the supervisor did not start"}
         if "error" in said:
+            remove_tmpdir(run)
             shutil.rmtree(run.path, ignore_errors=True)
             raise Refused("no-program", f"the server could not be started on the box: {said['error']}")
 
     def do_follow(self, launch_id: str, offset: int) -> Json:
         """Stream log chunks and signals until the server has exited and its log is drained."""
         run = self._runs(launch_id)
-        heard = sampled = time.monotonic()
+        heard = sampled = looked = time.monotonic()
         stamp = 0
         with open(run.log, "rb", buffering=0) as log:
             log.seek(offset)
             while True:
-                exited = run.exit() or self._lost_exit(run)
+                exited = run.exit()
                 data = log.read(CHUNK_BYTES)
                 if data:
                     self._wire.send({"chunk": offset, "size": len(data)}, data)
@@ -376,6 +379,9 @@ class Agent:
                 now = time.monotonic()
                 if exited and not data:
                     return {"exited": exited, "offset": offset}
+                if now - looked > ORPHANED_RUN_EVERY_S:
+                    looked = now
+                    self._adopt(run)
                 if now - sampled >= SAMPLE_EVERY_S or (now - sampled >= 0.1 and stamp != changed_at(run)):
                     stamp, sampled = changed_at(run), now
                     self._wire.send({"signals": read_json(run.file("signals.json")) or {}})
@@ -385,34 +391,26 @@ class Agent:
                         raise BrokenPipeError
                     heard = now if said else heard
 
-    def _lost_exit(self, run: RunDir) -> Json | None:
-        """The exit of a server whose supervisor was killed: nobody could wait for it, so its code is not known."""
-        if run.supervisor() is not None:
-            return None
-        if run.members():
-            return None
-        return run.exit() or {"exit_code": None, "rank_exit": {}, "left": [], "changed": [], "kernel": []}
+    def _adopt(self, run: RunDir) -> None:
+        """Give a launch whose supervisor was killed a new one. Two who try at once are told apart by a lock."""
+        if run.supervisor() is None and run.exit() is None:
+            state = run.state()
+            order = {"adopt": True, "port": state["port"], "gpus": self._box["gpus"]}
+            self._start_supervisor(run, order)
 
     def do_provenance(self, launch_id: str) -> Json:
         """What the server's own Python sees; waits for the probe that was started beside the server."""
         run = self._runs(launch_id)
         deadline = time.monotonic() + 60.0
-        while time.monotonic() < deadline:
-            found = read_json(run.file("provenance.json"))
-            if found is not None:
-                return {**found, "tree": run.state()["tree"]}
-            if run.supervisor() is None or os.path.exists(run.file("provenance.json")):
+        while not os.path.exists(run.file("provenance.json")) and time.monotonic() < deadline:
+            if run.supervisor() is None:
                 break
-            time.sleep(0.02)
+            time.sleep(0.01)
         found = read_json(run.file("provenance.json"))
-        if found is not None:
-            return {**found, "tree": run.state()["tree"]}
-        try:
-            with open(run.file("provenance.err"), encoding="utf-8", errors="replace") as file:
-                said = file.read().strip().splitlines()[-1:]
-        except OSError:
-            said = []
-        raise Refused("no-provenance", f"the server's Python could not tell its packages: {' '.join(said)}")
+        if found is None:
+            said = last_line(run.file("provenance.err"))
+            raise Refused("no-provenance", f"the server's Python could not tell its packages: {said}")
+        return {**found, "tree": run.state()["tree"]}
 
     def do_launch_state(self, launch_id: str) -> Json:
         run = self._runs(launch_id)
@@ -425,6 +423,7 @@ class Agent:
     def _end(self, run: RunDir, *, grace_s: float) -> Json:
         """End everything of one launch and prove it. ``faults`` is empty when the proof holds."""
         began = time.monotonic()
+        memory = run.shared_memory() | {path for proc in run.members() for path in shared_memory(proc.pid)}
         killed, refusals = end_processes(run, grace_s=grace_s)
         faults = list(refusals)
         left = run.members()
@@ -439,7 +438,9 @@ class Agent:
         faults += self._gpu_faults(wait_s=self._box["gpu_budget_s"])
         changed = self._changed(run, state)
         exit_ = run.exit() or {}
+        swept: list[str] = []
         if not left:
+            swept = sweep_shared_memory(memory) + sweep_build_locks(build_folders(), since=state["started"])
             remove_tmpdir(run)
             write_json(run.file("ended.json"), {"killed": killed})
         return {
@@ -449,6 +450,7 @@ class Agent:
             "seconds": time.monotonic() - began,
             "faults": faults,
             "changed": changed,
+            "swept": swept,
             "exit_code": exit_.get("exit_code"),
             "kernel": exit_.get("kernel", []),
         }
@@ -464,9 +466,26 @@ class Agent:
                 found.append(f"the driver was {state['driver']} and is now {gpus.driver or 'gone'}")
             missing = set(state["gpus"]) - {gpu.uuid for gpu in gpus.read()}
             found += [f"GPU {uuid} fell off ({gpus.why})" for uuid in sorted(missing)]
+        taken = self._leases().taken_over(state["fence"])
+        if taken:
+            found.append(f"the lease of the box was taken over during the launch by {taken}")
         if free_gb(run.path) < 1 / 1024:
             found.append(f"the disk of {run.path} is full")
         return sorted(set(found))
+
+
+def build_folders() -> list[str]:
+    """Where torch builds extensions just in time."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return [f"{cache}/torch_extensions"]
+
+
+def last_line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return (file.read().strip().splitlines() or [""])[-1]
+    except OSError:
+        return ""
 
 
 def system_name() -> str:

@@ -16,7 +16,7 @@ class WorkTree:
     def __init__(self, path: str, *, repo: str = "", index: str = "") -> None:
         self.path = path
         self._own = bool(repo)
-        self._repo = repo or git("-C", path, "rev-parse", "--path-format=absolute", "--git-dir").strip()
+        self._repo = repo or os.path.join(path, git("-C", path, "rev-parse", "--git-dir").strip())
         self._env = {"GIT_INDEX_FILE": index} if index else {}
         self._head = "refs/patchbisect/applied" if self._own else "HEAD"
 
