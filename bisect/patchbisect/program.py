@@ -36,6 +36,16 @@ class Face(Program):
         with _Usage(self):
             super().parse_tasks()
 
+    def parse_cleanup(self) -> None:
+        if self.args.complete.value:
+            from patchbisect.tasks.completing import values
+
+            line = self.core.remainder.partition(" ")[2]
+            if found := values(line, namespace):
+                sys.stdout.write("\n".join(found) + "\n")
+                raise Exit
+        super().parse_cleanup()
+
     def execute(self) -> None:
         try:
             super().execute()
