@@ -52,9 +52,7 @@ def _words(line: str) -> list[str]:
 
 def _argument(words: Sequence[str], arguments: Sequence[Argument]) -> Argument | None:
     """The argument that the last of ``words`` is a value of, or the first positional one that is still missing."""
-    flags = {
-        f"--{argument.name}" if len(argument.name) > 1 else f"-{argument.name}": argument for argument in arguments
-    }
+    flags = {("--" if len(str(each.name)) > 1 else "-") + str(each.name): each for each in arguments}
     for word in reversed(words[-2:]):
         if word in flags and flags[word].takes_value:
             return flags[word]
