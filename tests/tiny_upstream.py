@@ -88,14 +88,25 @@ def _made_once() -> Path:
 
 
 class Upstream:
-    """A repository with ``v0.1.0`` (the pin) and, on top, ``v0.2.0``, in which a line was put before all others."""
+    """A repository with ``v0.1.0`` (the pin) and, on top, ``v0.2.0``, in which a line was put before all others.
+
+    All tests share it: one that changes it says ``own`` first. Patches are made in a work tree of each test's own.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / "upstream"
-        self.bench = folder / "bench"
-        shutil.copytree(_made_once(), folder, dirs_exist_ok=True)
-        self.first = (folder / "first").read_text()
-        self.second = (folder / "second").read_text()
+        self.folder = folder
+        self.path = _made_once() / "upstream"
+        self.first = (_made_once() / "first").read_text()
+        self.second = (_made_once() / "second").read_text()
+
+    def own(self) -> Path:
+        """A copy that this test may change."""
+        self.path = Path(shutil.copytree(self.path, self.folder / "upstream"))
+        return self.path
+
+    @functools.cached_property
+    def bench(self) -> Path:
+        return Path(shutil.copytree(_made_once() / "bench", self.folder / "bench"))
 
     def pin(self, **changes: str) -> Pin:
         return Pin(**{"upstream": str(self.path), "commit": self.first, "tag": "v0.1.0", **changes})

@@ -217,6 +217,7 @@ def test_a_local_clone_that_lacks_it_or_is_not_there(tmp_path, upstream):
 
 def test_revisions_of_a_url(tmp_path, upstream):
     mirror = mirror_of(tmp_path, source="git")
+    upstream.own()
     git(upstream.path, "tag", "-a", "annotated", "-m", "x", "v0.2.0")
     for rev in ("v0.2.0", "main", "annotated"):
         assert mirror.freeze(Base(upstream.pin(), rev=rev)).rev == upstream.second

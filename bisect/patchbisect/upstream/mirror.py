@@ -77,7 +77,7 @@ class Mirror:
         checksum that differs.
         """
         if base not in self._bases:
-            with self._making():
+            with self._alone():
                 cached = (source.cached(base) for source in self._sources)
                 self._bases[base] = next(filter(None, cached), None) or self._first(lambda source: source.fetch(base))
         return self._bases[base]
@@ -86,7 +86,7 @@ class Mirror:
         """The same base by a name that never moves: a commit id, or ``release:0.5.8``. Raises as ``base`` does."""
         if base.rev in ("", base.pin.tag, base.pin.commit):
             return Base(pin=base.pin)
-        with self._making():
+        with self._alone():
             return self._first(lambda source: source.freeze(base))
 
     def materialize(self, base: Base, patches: Sequence[Patch], *, exact: bool = False) -> CodeCommit:
@@ -102,13 +102,14 @@ class Mirror:
         patches = [patch for patch in patches if patch.name not in left_out]
         points = _point_ids(code.commit, patches)
         step = self._built(points, commit=code.commit)
-        todo = patches[points.index(step.point) + 1 if step.point else 0 :]
+        if points and step.point != points[-1]:
+            with self._alone():
+                step = self._built(points, commit=code.commit)
+                step = self._build(step, patches, points=points, onto=str(base), exact=exact)
         if exact and step.shifted:
             raise PointUnbuildable(
                 f"applies only with an offset to {base}: {step.shifted[0]}", patch=step.shifted[0].partition(":")[0]
             )
-        if todo:
-            step = self._build(step, todo, points=points[len(patches) - len(todo) :], onto=str(base), exact=exact)
         [tree] = self._store.ids([f"{step.commit}:{PACKAGE}"])
         return CodeCommit(
             commit=step.commit,
@@ -155,8 +156,8 @@ class Mirror:
         return told
 
     @contextmanager
-    def _making(self) -> Iterator[None]:
-        """The repository is there, and nobody else fetches into it: git gives up at once on a lock that is held."""
+    def _alone(self) -> Iterator[None]:
+        """The repository is there, and no other process writes to it: git gives up at once on a lock that is held."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -184,8 +185,8 @@ class Mirror:
         return _Step(point="", commit=commit, shifted=())
 
     def _build(self, step: _Step, patches: Sequence[Patch], *, points: Sequence[str], onto: str, exact: bool) -> _Step:
-        """Commit each patch on top of ``step``. What was built before a failure is kept: it is another point's code."""
-        done = 0
+        """Commit each patch after ``step``. What was built before a failure is kept: it is another point's code."""
+        done = points.index(step.point) + 1 if step.point else 0
         while True:
             commits = self._import(step, patches[done:], points=points[done:])
             if commits:
