@@ -178,7 +178,7 @@ def test_queues_are_asked_for_on_the_bad_ends_base():
 
 def test_points_have_names_and_bounds():
     line = line_of("1a", "1a 2b 3c")
-    assert [point_at(line, k).name for k in range(3)] == ["good", "good + 1 of 2", "bad"]
+    assert [point_at(line, k).name for k in range(3)] == ["good", "good + 1 of 2 (0002-b)", "bad"]
     for k in (-1, 3):
         with pytest.raises(ValueError, match="points 0 to 2"):
             point_at(line, k)

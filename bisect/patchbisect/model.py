@@ -211,6 +211,8 @@ class Base:
     pin: Pin
     rev: str = ""
     """Empty: the pin itself. Else a commit, tag or branch of upstream, or ``release:0.5.10``."""
+    subject: str = field(default="", compare=False)
+    """First line of the commit's message, where it is known."""
 
     def __str__(self) -> str:
         return self.rev or self.pin.tag or self.pin.commit[:12]

@@ -6,6 +6,7 @@ Pure but for one question that is asked through ``applies``: can this base carry
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,8 @@ from patchbisect.model import Axis, Base, Change, Patch, Point, Timeline
 from patchbisect.patchqueue import requires
 
 Applies = Callable[[Base, tuple[Patch, ...]], bool]
+
+_COMMIT = re.compile(r"[0-9a-f]{40,64}")
 
 
 def timeline(good: Point, bad: Point, *, applies: Applies) -> Timeline:
@@ -40,10 +43,68 @@ def point_at(line: Timeline, k: int) -> Point:
     """Point ``k``: the first ``k`` changes applied; 0 is the good end, ``len(changes)`` the bad one."""
     if not 0 <= k <= len(line.changes):
         raise ValueError(f"the timeline has points 0 to {len(line.changes)}, not {k}")
-    if k == len(line.changes):
+    return point_with(line, range(k))
+
+
+def point_with(line: Timeline, on: Collection[int]) -> Point:
+    """The good end with some of the changes made: ``on`` holds their indexes, from 0. Its name says which."""
+    chosen = sorted(on)
+    if len(chosen) == len(line.changes):
         return line.bad
-    point = applied(line.good, line.changes[:k])
-    return replace(point, name=f"{line.good.name} + {k} of {len(line.changes)}") if k else point
+    if not chosen:
+        return line.good
+    return replace(applied(line.good, [line.changes[i] for i in chosen]), name=_name(line, chosen))
+
+
+def label(change: Change) -> str:
+    """What a change is about, in a word or two; never a value, which may be secret."""
+    if change.parts:
+        return " with ".join(label(part) for part in change.parts)
+    if change.axis is Axis.QUEUE:
+        gone = {"remove": " removed", "replace": " replaced"}.get(change.verb, "")
+        return f"{(change.after or change.before).name}{gone}"
+    if change.axis is Axis.BASE:
+        return f"upstream {_shown(change.after)}"
+    return f"{_SETTINGS[change.axis]} {change.subject}"
+
+
+_SETTINGS = {Axis.FLAGS: "flag", Axis.ENV: "env", Axis.PACKAGES: "package"}
+# As many changes as a name spells out.
+_SPELT = 3
+
+
+def _shown(base: Base) -> str:
+    return base.rev[:12] if _COMMIT.fullmatch(base.rev) else str(base)
+
+
+def _name(line: Timeline, chosen: Sequence[int]) -> str:
+    """``clean + 4 of 8 (0004-slug)``, ``HEAD without 0006-slug``, ``clean with 0006-slug alone`` …"""
+    changes, count = line.changes, len(line.changes)
+    off = [i for i in range(count) if i not in chosen]
+    if chosen == list(range(len(chosen))):
+        return f"{line.good.name} + {len(chosen)} of {count} ({label(changes[chosen[-1]])})"
+    if whole := _whole_axes(changes, chosen):
+        return f"{line.good.name} with {' and '.join(whole)} of {line.bad.name}"
+    if len(off) <= min(_SPELT, len(chosen)):
+        return f"{line.bad.name} without {', '.join(label(changes[i]) for i in off)}"
+    if len(chosen) <= _SPELT:
+        return f"{line.good.name} with {' and '.join(label(changes[i]) for i in chosen)} alone"
+    if len(axes := list(dict.fromkeys(changes[i].axis for i in off))) == 1:
+        mine = [i for i in range(count) if changes[i].axis is axes[0]]
+        on = [i for i in mine if i in chosen]
+        if on == mine[: len(on)]:
+            last = f" ({label(changes[on[-1]])})" if on else ""
+            return f"{line.bad.name} with {axes[0]} at {len(on)} of {len(mine)}{last}"
+    first, last = label(changes[chosen[0]]), label(changes[chosen[-1]])
+    return f"{line.good.name} with {len(chosen)} of {count} changes ({first} … {last})"
+
+
+def _whole_axes(changes: Sequence[Change], chosen: Sequence[int]) -> list[str]:
+    """The axes that are wholly on, where every other one is wholly off and there is more than one."""
+    touched = {changes[i].axis for i in chosen}
+    whole = [i for i, change in enumerate(changes) if change.axis in touched]
+    several = len({change.axis for change in changes}) > 1
+    return [axis.value for axis in Axis if axis in touched] if several and whole == list(chosen) else []
 
 
 def applied(point: Point, changes: Iterable[Change]) -> Point:

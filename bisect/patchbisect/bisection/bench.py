@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter, deque
 from typing import Protocol
 
 from patchbisect.bisection.judging import is_transient
-from patchbisect.errors import UsageError
-from patchbisect.journal import Journal
+from patchbisect.journal import Entry, Journal
 from patchbisect.model import Point, Stage
 from patchbisect.records import Record, Store
+from patchbisect.search import Observation
 from patchbisect.trial import Rig, Trial, Watcher, prepare, run_trial
 
 
 class Bench(Protocol):
     """Where trials happen; the real one prepares and runs them on a box."""
+
+    @property
+    def width(self) -> int:
+        """How many launches may run at the same time."""
 
     def content(self, point: Point) -> str:
         """The point's content id. Raises PointUnbuildable."""
@@ -23,7 +29,9 @@ class Bench(Protocol):
 
 
 class OnRig:
-    """Trials on one box. A point is prepared once."""
+    """Trials on one box."""
+
+    width = 1
 
     def __init__(self, rig: Rig, *, until: Stage, watcher: Watcher, settle_s: float = 0.0) -> None:
         self.rig = rig
@@ -43,44 +51,72 @@ class OnRig:
 class Journaled:
     """A bench that writes an intent before each launch and the trial after it.
 
-    On ``--resume`` the trials of the journal are handed out first, in their order; the bisection, being a function
-    of its trials, then stands where it stood. A journal of another question is noticed by the contents it asks for.
+    On ``--resume`` the journal's trials are handed out first, each once, to whoever asks for what they ran; the
+    bisection, being a function of its trials, then stands where it stood.
     """
 
-    def __init__(self, inner: Bench, *, journal: Journal, store: Store, resume: bool) -> None:
+    def __init__(self, inner: Bench, *, journal: Journal, store: Store) -> None:
         self.inner = inner
         self.journal = journal
-        self._waiting: list[Record] = _journaled(journal, store) if resume else []
+        self.store = store
+        self._lock = threading.Lock()
+        self._waiting: dict[str, deque[Entry]] = {}
+        for entry in standing(journal):
+            self._waiting.setdefault(entry.data["content_id"], deque()).append(entry)
+
+    @property
+    def width(self) -> int:
+        return self.inner.width
 
     def content(self, point: Point) -> str:
         return self.inner.content(point)
 
     def launch(self, point: Point, *, purpose: str) -> Trial:
-        if self._waiting:
-            return self._from_journal(self._waiting.pop(0), point)
         content = self.content(point)
-        self.journal.append("intent", purpose=purpose, point=point.name, content_id=content)
+        with self._lock:
+            waiting = self._waiting.get(content)
+            if waiting:
+                entry = waiting.popleft()
+                return trial_of(self.store.load(entry.data["record"]), point, reused=entry.data["reused"])
+        self._note("intent", purpose=purpose, point=point.name, content_id=content)
         trial = self.inner.launch(point, purpose=purpose)
         event = "void" if is_transient(trial.verdict) else "trial"
-        self.journal.append(event, purpose=purpose, point=point.name, content_id=content, record=trial.record)
+        self._note(
+            event, purpose=purpose, point=point.name, content_id=content, record=trial.record, reused=trial.reused
+        )
         return trial
 
-    def _from_journal(self, record: Record, point: Point) -> Trial:
-        if record.content_id != self.content(point):
-            raise UsageError(
-                f"bisection {self.journal.identifier} cannot go on: it ran {record.point.name} with other code or "
-                "settings than that point has now (pin, queue or profile changed)",
-                remedy="put them back, or start a new bisection",
-            )
-        return Trial(
-            record=record.id,
-            point=point,
-            content_id=record.content_id,
-            verdict=record.judged,
-            by_hand=record.by_hand,
-            timings=record.timings,
-        )
+    def _note(self, event: str, **data: object) -> None:
+        with self._lock:
+            self.journal.append(event, **data)
 
 
-def _journaled(journal: Journal, store: Store) -> list[Record]:
-    return [store.load(entry.data["record"]) for entry in journal.entries() if entry.event == "trial"]
+def standing(journal: Journal) -> list[Entry]:
+    """The journal's trials that were not undone, in their order."""
+    entries = list(journal.entries())
+    undone = Counter(entry.data["record"] for entry in entries if entry.event == "undo")
+    return [entry for entry in entries if entry.event == "trial" and not undone[entry.data["record"]]]
+
+
+def marks(journal: Journal) -> dict[str, Observation]:
+    """What people said of points, by content id; the last word counts."""
+    said: dict[str, Observation] = {}
+    for entry in journal.entries():
+        if entry.event == "mark":
+            said[entry.data["content_id"]] = Observation(entry.data["observation"])
+        elif entry.event == "unmark":
+            said.pop(entry.data["content_id"], None)
+    return said
+
+
+def trial_of(record: Record, point: Point, *, reused: bool = False) -> Trial:
+    """A recorded launch as the trial of a point that runs the same."""
+    return Trial(
+        record=record.id,
+        point=point,
+        content_id=record.content_id,
+        verdict=record.judged,
+        by_hand=record.by_hand,
+        timings=record.timings,
+        reused=reused,
+    )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from patchbisect.bisection.judging import BadIs, Target
+from patchbisect.bisection.judging import BadIs, Judge
+from patchbisect.bisection.wording import title
 from patchbisect.model import Change, Stage, Timeline
 from patchbisect.search import Budget, Observation, Rates
 from patchbisect.trial import Trial
@@ -34,6 +35,11 @@ class Question:
     repeats: int = 3
     """Further launches of an endpoint that disagrees."""
     budget: Budget = field(default_factory=Budget)
+    """Over the whole bisection, ends and proof included."""
+    prior: tuple[float, ...] = ()
+    """How much each change is suspected, as weights; empty: all alike."""
+    secrets: tuple[str, ...] = ()
+    """Names of settings whose values are not shown, besides those that look like it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class Claim(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProofStep:
-    """One claim and what a trial said to it: ``confirmed``, ``refuted``, or ``not testable: why``."""
+    """One claim and what a trial said to it: ``confirmed``, ``refuted``, ``not testable: why``, ``not tested: why``."""
 
     claim: Claim
     status: str
@@ -81,51 +87,56 @@ class Finding:
     position: int | None = None
     """The culprit turns point ``position - 1`` into point ``position``."""
     candidates: tuple[Change, ...] = ()
+    together: bool = False
+    """The candidates break only together. Else, where there are several, one of them is guilty."""
+    others: tuple[tuple[Change, ...], ...] = ()
+    """Further changes (or sets that need each other) that break it without the culprit."""
     confidence: float = 0.0
     assumed_deterministic: bool = False
-    target: Target | None = None
+    target: Judge | None = None
     steps: tuple[Step, ...] = ()
     proof: tuple[ProofStep, ...] = ()
+    secrets: tuple[str, ...] = ()
 
     @property
     def launches(self) -> int:
-        return len(self.steps)
-
-    @property
-    def proven(self) -> bool:
-        return bool(self.proof) and all(step.confirmed or step.status.startswith("not testable") for step in self.proof)
-
-    def trial_at(self, position: int, observation: Observation) -> Trial | None:
-        """The first trial of that point that was judged so."""
-        hits = (s.trial for s in self.steps if s.position == position and s.observation is observation)
-        return next(hits, None)
+        """Servers started for it."""
+        return sum(not step.trial.reused for step in self.steps)
 
 
 def finding_to_json(finding: Finding) -> Json:
     """The document of ``bisect --json``."""
+
+    def shown(change: Change, position: int | None = None) -> Json:
+        return change_to_json(change, position, secrets=finding.secrets)
+
     return {
         "answer": finding.answer.value,
         "reason": finding.reason,
-        "culprit": change_to_json(finding.culprit, finding.position) if finding.culprit else None,
-        "candidates": [change_to_json(change) for change in finding.candidates],
+        "culprit": shown(finding.culprit, finding.position) if finding.culprit else None,
+        "candidates": [shown(change) for change in finding.candidates],
+        "together": finding.together,
+        "others": [[shown(change) for change in other] for other in finding.others],
         "confidence": round(finding.confidence, 4),
         "assumed_deterministic": finding.assumed_deterministic,
-        "target": str(finding.target.signature) if finding.target else None,
+        "target": str(finding.target) if finding.target else None,
         "launches": finding.launches,
+        "reused": len(finding.steps) - finding.launches,
         "proof": {
-            step.claim.value: {"status": step.status, "run": step.trial.record if step.trial else None}
+            step.claim.value: {"status": step.status, "run": (step.trial.record or None) if step.trial else None}
             for step in finding.proof
         },
         "good": finding.timeline.good.name,
         "bad": finding.timeline.bad.name,
-        "timeline": [change_to_json(change, k) for k, change in enumerate(finding.timeline.changes, start=1)],
+        "timeline": [shown(change, k) for k, change in enumerate(finding.timeline.changes, start=1)],
         "trials": [_step_to_json(step) for step in finding.steps],
         "reproduce": _reproduce(finding),
     }
 
 
-def change_to_json(change: Change, position: int | None = None) -> Json:
-    document: Json = {"kind": change.axis.value, "id": change.subject, "title": change.title}
+def change_to_json(change: Change, position: int | None = None, *, secrets: tuple[str, ...] = ()) -> Json:
+    """Values of secrets are masked."""
+    document: Json = {"kind": change.axis.value, "id": change.subject, "title": title(change, secrets=secrets)}
     return document if position is None else {"position": position, **document}
 
 
@@ -137,6 +148,7 @@ def _step_to_json(step: Step) -> Json:
         "position": step.position,
         "point": step.trial.point.name,
         "run": step.trial.record,
+        "reused": step.trial.reused,
         "observation": step.observation.name.lower() if step.observation else None,
         "verdict": {key: verdict[key] for key in shown if key in verdict},
         "seconds": step.trial.timings.get("total"),
@@ -150,5 +162,5 @@ def _reproduce(finding: Finding) -> Json:
     return {
         who: {"task": f"invoke launch --point run:{trial.record}", "by_hand": trial.by_hand}
         for who, trial in wanted.items()
-        if trial
+        if trial and trial.record
     }

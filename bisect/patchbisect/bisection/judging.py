@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from patchbisect.model import Milestone, Outcome, Persistence, Role, Signature, Stage, Verdict
 from patchbisect.search import Observation
 
 BadIs = Literal["signature", "outcome", "any"]
+
+
+class Judge(Protocol):
+    """Tells bad from good; ``str`` says what is bad."""
+
+    def judge(self, verdict: Verdict) -> Observation | None:
+        """None: the verdict says nothing about the code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,9 @@ class Target:
         if self._matches(verdict):
             return Observation.BAD
         return Observation.GOOD if self._passed(verdict) else Observation.SKIP
+
+    def __str__(self) -> str:
+        return str(self.signature)
 
     def _matches(self, verdict: Verdict) -> bool:
         if self.bad_is == "any":

@@ -1,4 +1,4 @@
-"""Both endpoints, the search, the proof.
+"""Both endpoints, the axes, the search inside the guilty one, the proof.
 
 A bisection is a deterministic function of its question and of the trials' verdicts: see
 :class:`patchbisect.bisection.bench.Journaled` for what that buys.
@@ -6,284 +6,211 @@ A bisection is a deterministic function of its question and of the trials' verdi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from patchbisect.bisection.bench import Bench
-from patchbisect.bisection.finding import AnswerKind, Claim, Finding, ProofStep, Question, Step
-from patchbisect.bisection.judging import Target, is_transient, reached, short
-from patchbisect.errors import BoxError, PointUnbuildable
-from patchbisect.model import Change, Point, Signature, Timeline
-from patchbisect.search import Answer, CulpritSearch, Observation, Rates
-from patchbisect.timeline import applied, point_at
-from patchbisect.trial import Trial
-
-# How often a launch is tried when our side or the machine failed (transient void).
-VOID_TRIES = 3
-
-
-class EndpointsDisagree(Exception):
-    """The range cannot be searched; carries the finding that says so."""
-
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.reason)
-        self.finding = finding
+from patchbisect.bisection.course import Course, Marks
+from patchbisect.bisection.endpoints import Refused, settle_ends
+from patchbisect.bisection.finding import AnswerKind, Claim, Finding, ProofStep, Question
+from patchbisect.bisection.ground import Ground, On, Spot
+from patchbisect.bisection.proving import REFUTED, doubtful, prove
+from patchbisect.bisection.searching import LineAnswer, search_line, search_sets
+from patchbisect.bisection.wording import noun, nouns
+from patchbisect.model import EMPTY, Axis, Change
+from patchbisect.search import Answer, Observation
 
 
-def bisect(question: Question, bench: Bench, *, notify: Callable[[str], None] = lambda text: None) -> Finding:
+def bisect(
+    question: Question, bench: Bench, *, marks: Marks = EMPTY, notify: Callable[[str], None] = lambda text: None
+) -> Finding:
     """Both endpoints, the search, the proof.
 
     Raises BoxError when the box will not serve, PointUnbuildable where one of the ends cannot be built.
     """
-    track = _effective(question.timeline, bench)
-    run = _Run(question=question, bench=bench, track=track, notify=notify)
-    if len(track) == 1:
-        return run.finding(
-            AnswerKind.NONE, "both ends run the same code with the same settings: there is nothing to find"
-        )
-    try:
-        target, noisy = run.endpoints()
-    except EndpointsDisagree as refusal:
-        return refusal.finding
-    return run.search(target, noisy=noisy)
+    ground = Ground(question.timeline, bench)
+    course = Course(question=question, bench=bench, marks=marks, notify=notify)
+    return _Bisection(question, ground=ground, course=course).run()
 
 
 @dataclass(frozen=True, slots=True)
-class _Stop:
-    """A point of the timeline whose content differs from the stop before it; ``unbuildable`` says why it has none."""
+class _Guilt:
+    """What is to blame within a range: ``changes`` break together. ``stop`` fails with them, ``parent`` does not yet.
 
-    position: int
-    point: Point
-    content: str
-    unbuildable: str = ""
-
-
-def _effective(timeline: Timeline, bench: Bench) -> tuple[_Stop, ...]:
-    """The timeline's points without those that run exactly what the point before them runs.
-
-    Raises UsageError where one of the ends cannot be built.
+    Without ``sure`` one of them is guilty, and what lies between cannot be tested, or the budget is spent.
     """
-    stops: list[_Stop] = []
-    last = len(timeline.changes)
-    for position in range(last + 1):
-        point = point_at(timeline, position)
-        try:
-            content, unbuildable = bench.content(point), ""
-        except PointUnbuildable as fault:
-            if position in (0, last):
-                raise
-            content, unbuildable = "", fault.message
-        if unbuildable or not stops or content != stops[-1].content:
-            stops.append(_Stop(position=position, point=point, content=content, unbuildable=unbuildable))
-    return tuple(stops)
+
+    answer: Answer
+    changes: On = frozenset()
+    stop: Spot | None = None
+    parent: Spot | None = None
+    sure: bool = True
+    others: tuple[On, ...] = ()
+    """Further sets that break without these."""
 
 
-class _Run:
-    """One bisection under way: what was tried so far, and the verbs that try more."""
-
-    def __init__(
-        self, *, question: Question, bench: Bench, track: Sequence[_Stop], notify: Callable[[str], None]
-    ) -> None:
+class _Bisection:
+    def __init__(self, question: Question, *, ground: Ground, course: Course) -> None:
         self.question = question
-        self.bench = bench
-        self.track = track
-        self.notify = notify
-        self.steps: list[Step] = []
-        self.target: Target | None = None
+        self.ground = ground
+        self.course = course
 
-    def finding(self, answer: AnswerKind, reason: str, **more: object) -> Finding:
-        return replace(
-            Finding(answer=answer, reason=reason, timeline=self.question.timeline, target=self.target),
-            steps=tuple(self.steps),
-            **more,  # type: ignore[arg-type]
-        )
-
-    # -- endpoints ------------------------------------------------------------------------------------------------
-
-    def endpoints(self) -> tuple[Target, bool]:
-        """The target, and whether an endpoint was split. Raises EndpointsDisagree."""
-        bad_split = self._bad_end()
-        good_split = self._good_end()
-        assert self.target is not None
-        return self.target, bad_split or good_split
-
-    def _bad_end(self) -> bool:
-        last = len(self.track) - 1
-        first = self._launch(last, "bad end")
-        if not self._failed(first):
-            self.notify(f"the bad end got to {first.verdict.outcome}; running it {self.question.repeats} times more")
-        trials = [first]
-        while not self._failed(trials[-1]) and len(trials) <= self.question.repeats:
-            trials.append(self._launch(last, "bad end again"))
-        failing = trials[-1]
-        if not self._failed(failing):
-            raise EndpointsDisagree(
-                self.finding(
-                    AnswerKind.ENDPOINT_FAILED,
-                    f"the bad end does not fail: all {len(trials)} launches got to {failing.verdict.outcome}",
-                )
+    def run(self) -> Finding:
+        good, bad = self.ground.end(bad=False), self.ground.end(bad=True)
+        if good.content == bad.content:
+            return self._finding(
+                AnswerKind.NONE, "both ends run the same code with the same settings: there is nothing to find"
             )
-        signature = failing.verdict.signature or Signature(outcome=failing.verdict.outcome)
-        self.target = Target(signature=signature, bad_is=self.question.bad_is, until=self.question.until)
-        self._judge_again()
-        return len(trials) > 1
+        try:
+            settle_ends(self.course, self.ground)
+        except Refused as refusal:
+            return self._finding(refusal.answer, refusal.reason)
+        axes = self._axes()
+        if len(axes) == 1:
+            return self._report(self._inside(tuple(sorted(self.ground.everything))))
+        return self._across(axes)
 
-    def _good_end(self) -> bool:
-        first = self._launch(0, "good end")
-        trials = [first]
-        if self._observed(first) is not Observation.GOOD:
-            self.notify(f"the good end fails ({short(first.verdict)}); running it {self.question.repeats} times more")
-        while len(trials) <= self.question.repeats and self._observed(first) is not Observation.GOOD:
-            trials.append(self._launch(0, "good end again"))
-        good = [trial for trial in trials if self._observed(trial) is Observation.GOOD]
-        if not good:
-            raise EndpointsDisagree(
-                self.finding(
-                    AnswerKind.ENDPOINT_FAILED,
-                    "the baseline itself fails, the change is not in this range: "
-                    f"{len(trials)} of {len(trials)} launches of the good end ended as {short(first.verdict)}",
-                )
-            )
-        return len(good) < len(trials)
+    # -- searching ------------------------------------------------------------------------------------------------
 
-    def _failed(self, trial: Trial) -> bool:
-        return not reached(trial.verdict, until=self.question.until)
+    def _axes(self) -> dict[Axis, On]:
+        """The changes of each axis, by index."""
+        axes: dict[Axis, On] = {}
+        for index, change in enumerate(self.ground.changes):
+            axes[change.axis] = axes.get(change.axis, frozenset()) | {index}
+        return axes
 
-    def _observed(self, trial: Trial) -> Observation | None:
-        return self.target.judge(trial.verdict) if self.target else None
+    def _across(self, axes: Mapping[Axis, On]) -> Finding:
+        """Each axis wholly good or wholly bad first, then inside the guilty ones with the others at the bad end."""
+        self.course.notify(f"the ends differ in {', '.join(axes)}: finding out which of these matters")
+        corners = search_sets(self.course, self.ground, tuple(axes.values()), purpose="axes")
+        if not corners.sets:
+            return self._report(_Guilt(answer=corners.answer, changes=self.ground.everything, sure=False))
+        independent = [frozenset().union(*corners.sets[:i], *corners.sets[i + 1 :]) for i in range(len(corners.sets))]
+        found: list[_Guilt] = []
+        for corner, elsewhere in zip(corners.sets, independent, strict=True):
+            parts: list[_Guilt] = []
+            for axis, mine in axes.items():
+                if mine <= corner:
+                    self.course.notify(f"{axis} matters")
+                    held = self.ground.everything - mine - elsewhere
+                    parts.append(self._inside(tuple(sorted(mine)), held=held))
+            found.append(_joined(parts))
+        guilt = replace(found[0], others=tuple(other.changes for other in found[1:] if other.sure))
+        return self._report(guilt)
 
-    def _judge_again(self) -> None:
-        self.steps = [replace(step, observation=self._observed(step.trial)) for step in self.steps]
+    def _inside(self, suspects: tuple[int, ...], *, held: On = frozenset()) -> _Guilt:
+        """What is to blame among ``suspects``, with ``held`` made."""
+        while True:
+            line = search_line(self.course, self.ground, suspects, held=held)
+            if line.answer.kind != "found":
+                return self._band(line, held=held)
+            assert line.answer.culprit is not None
+            stop, parent = line.stops[line.answer.culprit], line.stops[line.answer.culprit - 1]
+            guilt = _Guilt(answer=line.answer, changes=line.changes(line.answer.culprit), stop=stop, parent=parent)
+            if not doubtful(self._proof(guilt)):
+                return guilt
+            if self.course.rates.kind == "deterministic" and not self.course.spent:
+                self.course.notify("the proof disagrees: launching culprit and parent once more")
+                again = [self.course.look(spot, purpose="proof again") for spot in (stop, parent)]
+                if [seen.observation for seen in again] != [Observation.BAD, Observation.GOOD]:
+                    self.course.notify("the same point ended in two ways: searching as if every launch could err")
+                    continue
+            return self._together(line, guilt, held=held)
 
-    # -- search ---------------------------------------------------------------------------------------------------
+    def _band(self, line: LineAnswer, *, held: On) -> _Guilt:
+        """No single change stood out."""
+        candidates = frozenset[int]().union(*line.candidates)
+        guilt = _Guilt(answer=line.answer, changes=candidates, sure=False)
+        if line.answer.kind != "set" or self.course.spent:
+            return guilt
+        first, last = line.answer.candidates[0], line.answer.candidates[-1]
+        before = line.stops[first - 1].on
+        self.course.notify("points in between cannot be tested: trying these changes in other combinations")
+        answer = search_sets(self.course, self.ground, line.candidates, held=before, purpose="band")
+        if answer.answer.kind != "found" or answer.answer.inseparable:
+            return guilt
+        return _Guilt(answer=answer.answer, changes=answer.sets[0], stop=line.stops[last], parent=line.stops[first - 1])
 
-    def search(self, target: Target, *, noisy: bool) -> Finding:
-        rates = Rates.unknown() if noisy else self.question.rates
-        if noisy:
-            self.notify("an endpoint gave both answers: searching as if every launch could err")
-        search = CulpritSearch(
-            changes=len(self.track) - 1,
-            confidence=self.question.confidence,
-            rates=rates,
-            budget=self.question.budget,
-        )
-        for step in self.steps:
-            index = self._index(step.position)
-            if index is not None and step.observation is not None:
-                search.tell(index, step.observation)
-        while (answer := search.answer()) is None:
-            for index in search.ask():
-                search.tell(index, self._try(index, target))
-        return self._conclude(answer, target)
+    def _together(self, line: LineAnswer, guilt: _Guilt, *, held: On) -> _Guilt:
+        """The smallest set that breaks, where the culprit alone does not or is not the only one."""
+        self.course.notify("one change alone does not explain it: looking for those that break together")
+        toggles = tuple(line.changes(stop) for stop in range(1, len(line.stops)))
+        answer = search_sets(self.course, self.ground, toggles, held=held, purpose="together")
+        if not answer.sets:
+            return guilt
+        mine = next((one for one in answer.sets if guilt.changes <= one), answer.sets[0])
+        others = tuple(one for one in answer.sets if one is not mine)
+        return replace(guilt, answer=answer.answer, changes=mine, others=others)
 
-    def _index(self, position: int | None) -> int | None:
-        return next((i for i, stop in enumerate(self.track) if stop.position == position), None)
+    # -- answering ------------------------------------------------------------------------------------------------
 
-    def _try(self, index: int, target: Target) -> Observation:
-        stop = self.track[index]
-        if stop.unbuildable:
-            self.notify(f"point {stop.position} cannot be built: {stop.unbuildable}")
-            return Observation.SKIP
-        observation = target.judge(self._launch(index, "search").verdict)
-        assert observation is not None, "a transient void never gets here: _launch tries again or raises"
-        return observation
+    def _proof(self, guilt: _Guilt) -> tuple[ProofStep, ...]:
+        if guilt.stop is None or guilt.parent is None:
+            return ()
+        return prove(self.course, self.ground, guilt.changes, stop=guilt.stop, parent=guilt.parent)
 
-    def _launch(self, index: int, purpose: str) -> Trial:
-        stop = self.track[index]
-        return self._launch_point(stop.point, purpose=purpose, position=stop.position)
-
-    def _launch_point(self, point: Point, *, purpose: str, position: int | None) -> Trial:
-        for _ in range(VOID_TRIES):
-            trial = self.bench.launch(point, purpose=purpose)
-            verdict = trial.verdict
-            if not is_transient(verdict):
-                step = Step(purpose=purpose, position=position, observation=self._observed(trial), trial=trial)
-                self.steps.append(step)
-                return trial
-            self.notify(f"void: {verdict.why}")
-        raise BoxError(
-            f"{VOID_TRIES} launches in a row were void, the last because {verdict.why}", remedy=verdict.advice
-        )
-
-    # -- answer and proof -----------------------------------------------------------------------------------------
-
-    def _conclude(self, answer: Answer, target: Target) -> Finding:
-        changes = self.question.timeline.changes
-        positions = [self.track[index].position for index in answer.candidates]
-        candidates = tuple(changes[position - 1] for position in positions)
+    def _report(self, guilt: _Guilt) -> Finding:
+        changes = [self.ground.changes[i] for i in sorted(guilt.changes)]
+        answer = guilt.answer
         common = {
-            "candidates": candidates,
+            "candidates": tuple(changes),
             "confidence": answer.confidence,
-            "assumed_deterministic": answer.assumed_deterministic,
+            "assumed_deterministic": self.course.rates.kind == "deterministic",
         }
         if answer.kind == "none":
-            return self.finding(
+            return self._finding(
                 AnswerKind.NONE, "no change of this range is guilty: the failure comes and goes by itself", **common
             )
         if answer.kind == "budget":
-            return self.finding(AnswerKind.INCONCLUSIVE, "the budget is spent before one change stood out", **common)
-        if answer.kind == "set":
-            return self.finding(
-                AnswerKind.SET,
-                f"one of {len(candidates)} changes is guilty; the points between them cannot be tested",
-                **common,
-            )
-        assert answer.culprit is not None
-        stop, parent = self.track[answer.culprit], self.track[answer.culprit - 1]
-        culprit = changes[stop.position - 1]
-        proof = tuple(self._prove(culprit, stop, parent, target))
-        return self.finding(
-            AnswerKind.FOUND, _found(culprit, proof), culprit=culprit, position=stop.position, proof=proof, **common
+            return self._finding(AnswerKind.INCONCLUSIVE, "the budget is spent before one change stood out", **common)
+        if not guilt.sure:
+            reason = f"one of {len(changes)} changes is guilty; the points between them cannot be tested"
+            return self._finding(AnswerKind.SET, reason, **common)
+        proof = self._proof(guilt)
+        others = tuple(tuple(self.ground.changes[i] for i in sorted(other)) for other in guilt.others)
+        more = {"proof": proof, "others": others, **common}
+        reason = self._because(changes, proof, others)
+        if len(changes) > 1:
+            return self._finding(AnswerKind.SET, reason, together=True, **more)
+        position = self.ground.changes.index(changes[0]) + 1
+        return self._finding(AnswerKind.FOUND, reason, culprit=changes[0], position=position, **more)
+
+    def _because(
+        self, changes: list[Change], proof: tuple[ProofStep, ...], others: tuple[tuple[Change, ...], ...]
+    ) -> str:
+        status = {step.claim: step for step in proof}
+        without, alone = status[Claim.WITHOUT_CULPRIT_GOOD], status[Claim.ALONE_BAD]
+        secrets = self.question.secrets
+        if len(changes) > 1:
+            said = f"{nouns(changes, secrets=secrets)} break it only together"
+            needed = ", and without them the bad end starts" if without.confirmed else ""
+        else:
+            said = f"{noun(changes[0], secrets=secrets)} breaks it"
+            words = ["necessary"] * without.confirmed + ["sufficient alone"] * alone.confirmed
+            needed = f": {', and '.join(words)}" if words else ""
+            if alone.status == REFUTED:
+                needed += "; not alone, but with changes that could not be named"
+        if others:
+            independent = " or ".join(nouns(other, secrets=secrets) for other in others)
+            return f"{said}{needed}; independently of that, so does {independent}"
+        if without.status == REFUTED:
+            return f"{said}{needed}, but so does something else: without it the bad end still fails"
+        return f"{said}{needed}"
+
+    def _finding(self, answer: AnswerKind, reason: str, **more: object) -> Finding:
+        return replace(
+            Finding(answer=answer, reason=reason, timeline=self.question.timeline, target=self.course.judge),
+            steps=tuple(self.course.steps),
+            secrets=self.question.secrets,
+            **more,  # type: ignore[arg-type]
         )
 
-    def _prove(self, culprit: Change, stop: _Stop, parent: _Stop, target: Target) -> Iterator[ProofStep]:
-        """Culprit and parent rest on the search's own launches; what takes the culprit out is launched now."""
-        timeline = self.question.timeline
-        yield self._own(Claim.CULPRIT_BAD, stop, Observation.BAD)
-        yield self._own(Claim.PARENT_GOOD, parent, Observation.GOOD)
-        others = [change for change in timeline.changes if change is not culprit]
-        yield self._taken(
-            Claim.WITHOUT_CULPRIT_GOOD,
-            lambda: applied(timeline.good, others),
-            wanted=Observation.GOOD,
-            target=target,
-        )
-        yield self._taken(
-            Claim.ALONE_BAD,
-            lambda: applied(timeline.good, [culprit]),
-            wanted=Observation.BAD,
-            target=target,
-        )
 
-    def _own(self, claim: Claim, stop: _Stop, wanted: Observation) -> ProofStep:
-        hits = [s for s in self.steps if s.position == stop.position and s.observation is wanted]
-        if hits:
-            return ProofStep(claim=claim, status="confirmed", trial=hits[0].trial)
-        return ProofStep(claim=claim, status=f"not testable: {stop.unbuildable or 'no launch of it was conclusive'}")
-
-    def _taken(self, claim: Claim, build: Callable[[], Point], *, wanted: Observation, target: Target) -> ProofStep:
-        try:
-            point = build()
-            trial = self._known(self.bench.content(point)) or self._launch_point(point, purpose="proof", position=None)
-        except PointUnbuildable as fault:
-            return ProofStep(claim=claim, status=f"not testable: {fault.message}")
-        observation = target.judge(trial.verdict)
-        if observation is wanted:
-            return ProofStep(claim=claim, status="confirmed", trial=trial)
-        if observation is Observation.SKIP:
-            return ProofStep(claim=claim, status=f"not testable: it ended as {short(trial.verdict)}", trial=trial)
-        return ProofStep(claim=claim, status="refuted", trial=trial)
-
-    def _known(self, content: str) -> Trial | None:
-        return next((step.trial for step in self.steps if step.trial.content_id == content), None)
-
-
-def _found(culprit: Change, proof: Sequence[ProofStep]) -> str:
-    without, alone = proof[2], proof[3]
-    if without.status == "refuted":
-        return f"{culprit.title} breaks it, but so does another change: without it the bad end still fails"
-    if without.confirmed and alone.confirmed:
-        return f"{culprit.title} breaks it: necessary, and sufficient alone"
-    if without.confirmed and alone.status == "refuted":
-        return f"{culprit.title} breaks it only together with other changes of this range"
-    return f"{culprit.title} breaks it"
+def _joined(parts: list[_Guilt]) -> _Guilt:
+    """What breaks only when each of these does its part."""
+    whole = parts[-1]
+    unsure = next((part for part in parts if not part.sure or part.answer.kind in ("none", "budget")), None)
+    if unsure is not None:
+        return unsure
+    changes = frozenset[int]().union(*(part.changes for part in parts))
+    return replace(whole, changes=changes, others=tuple(other for part in parts for other in part.others))

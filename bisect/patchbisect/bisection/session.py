@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
-from patchbisect.bisection.bench import Bench, Journaled
-from patchbisect.bisection.finding import Finding, Question, finding_to_json
+from patchbisect.bisection.bench import Bench, Journaled, marks
+from patchbisect.bisection.finding import Finding, Question, change_to_json, finding_to_json
+from patchbisect.bisection.ground import Ground
 from patchbisect.bisection.judging import BadIs
 from patchbisect.bisection.running import bisect
 from patchbisect.config import Project, nearest
@@ -72,6 +73,7 @@ def understand(asked: Asked, *, project: Project, mirror: Mirror) -> Understood:
         bad_is=cast(BadIs, one_of(asked.bad_is, _BAD_IS, what="--bad-is")),
         rates=_RATES[one_of(asked.rates, _RATES, what="--rates")](),
         budget=Budget(launches=asked.budget_launches or None),
+        secrets=project.settings.secrets,
     )
     return Understood(question=question, warnings=tuple(dict.fromkeys([*good.warnings, *bad.warnings])))
 
@@ -107,9 +109,40 @@ def resumed(identifier: str, *, project: Project) -> tuple[Journal, Asked]:
 
 
 def conduct(
-    question: Question, bench: Bench, *, journal: Journal, store: Store, resume: bool, notify: Callable[[str], None]
+    question: Question,
+    bench: Bench,
+    *,
+    journal: Journal,
+    store: Store,
+    notify: Callable[[str], None] = lambda text: None,
 ) -> Finding:
-    """Run the bisection through its journal, and write the answer there. Raises as ``bisect`` does."""
-    finding = bisect(question, Journaled(bench, journal=journal, store=store, resume=resume), notify=notify)
+    """Run the bisection through its journal, from where that stands, and write the answer there.
+
+    Raises UsageError for the journal of another question, and what ``bisect`` raises.
+    """
+    _same_question(question, bench, journal=journal)
+    through = Journaled(bench, journal=journal, store=store)
+    finding = bisect(question, through, marks=marks(journal), notify=notify)
     journal.append("answer", finding=finding_to_json(finding))
     return finding
+
+
+def _same_question(question: Question, bench: Bench, *, journal: Journal) -> None:
+    """Write down what the ends run; refuse where a journal that is resumed knew other ends."""
+    ground = Ground(question.timeline, bench)
+    ends = {
+        "good": ground.end(bad=False).content,
+        "bad": ground.end(bad=True).content,
+        "changes": [change_to_json(change, secrets=question.secrets) for change in question.timeline.changes],
+    }
+    before = next((entry.data for entry in journal.entries() if entry.event == "question"), None)
+    if before is None:
+        journal.append("question", **ends)
+        return
+    for name, now in ends.items():
+        if before[name] != now:
+            what = "the changes between the ends are" if name == "changes" else f"the {name} end runs"
+            raise UsageError(
+                f"bisection {journal.identifier} cannot go on: {what} not what it was (pin, queue or profile changed)",
+                remedy="put them back, or start a new bisection",
+            )

@@ -107,7 +107,6 @@ def conducted(project: Project, asked: Asked, *, resume: str, plan: bool = False
             OnRig(rig, until=question.until, watcher=Lines()),
             journal=journal,
             store=rig.store,
-            resume=bool(resume),
             notify=lambda text: say(f"- {text}"),
         )
     document = {"id": journal.identifier, **finding_to_json(finding)}

@@ -1,0 +1,200 @@
+"""One bisection under way: what was launched, what that said, and what is still allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from patchbisect.bisection.bench import Bench
+from patchbisect.bisection.finding import Question, Step
+from patchbisect.bisection.ground import Spot
+from patchbisect.bisection.judging import Judge, is_transient
+from patchbisect.errors import BoxError
+from patchbisect.model import Outcome, Persistence, Verdict
+from patchbisect.search import Budget, Observation, Rates
+from patchbisect.trial import Trial
+
+# How often a launch is tried when our side or the machine failed (transient void).
+VOID_TRIES = 3
+
+Marks = Mapping[str, Observation]
+"""What a person said of a content id; it stands in for a launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One observation: of a launch, of a mark, or that a point cannot be built."""
+
+    spot: Spot
+    observation: Observation
+    trial: Trial | None = None
+
+
+class Course:
+    """What was tried so far, and the verbs that try more."""
+
+    def __init__(self, *, question: Question, bench: Bench, marks: Marks, notify: Callable[[str], None]) -> None:
+        self.question = question
+        self.bench = bench
+        self.marks = marks
+        self.notify = notify
+        self.steps: list[Step] = []
+        self.rates: Rates = question.rates
+        self.judge: Judge | None = None
+        self._tried: list[tuple[Spot, Trial | None]] = []
+
+    def look(self, spot: Spot, *, purpose: str) -> Seen:
+        """What the spot says: launched, unless it cannot be built or a person has marked it.
+
+        Raises BoxError when the box will not serve.
+        """
+        return self.note(spot, self.try_out(spot, purpose=purpose), purpose=purpose)
+
+    def try_out(self, spot: Spot, *, purpose: str) -> Trial | None:
+        """The launch of ``look`` by itself, for another thread; None where there is nothing to launch."""
+        if spot.unbuildable:
+            self.notify(f"{spot.point.name} cannot be built: {spot.unbuildable}")
+            return None
+        if spot.content in self.marks:
+            return _marked(spot, self.marks[spot.content])
+        for _ in range(VOID_TRIES):
+            trial = self.bench.launch(spot.point, purpose=purpose)
+            if not is_transient(trial.verdict):
+                return trial
+            self.notify(f"void: {trial.verdict.why}")
+        raise BoxError(
+            f"{VOID_TRIES} launches in a row were void, the last because {trial.verdict.why}",
+            remedy=trial.verdict.advice,
+        )
+
+    def note(self, spot: Spot, trial: Trial | None, *, purpose: str) -> Seen:
+        """Write down what ``try_out`` gave."""
+        self._tried.append((spot, trial))
+        if trial is not None:
+            step = Step(purpose=purpose, position=spot.position, observation=self.observed(spot, trial), trial=trial)
+            self.steps.append(step)
+        return self._seen(spot, trial)
+
+    def observed(self, spot: Spot, trial: Trial) -> Observation | None:
+        """Good or bad, once it is known what is bad."""
+        if spot.content in self.marks:
+            return self.marks[spot.content]
+        return self.judge.judge(trial.verdict) if self.judge else None
+
+    def judge_by(self, judge: Judge) -> None:
+        """From now on ``judge`` says what is bad, also of what was launched before."""
+        self.judge = judge
+        trials = [(spot, trial) for spot, trial in self._tried if trial is not None]
+        self.steps = [
+            Step(purpose=step.purpose, position=step.position, observation=self.observed(spot, trial), trial=trial)
+            for step, (spot, trial) in zip(self.steps, trials, strict=True)
+        ]
+
+    def evidence(self) -> list[Seen]:
+        """Every observation so far, in its order."""
+        return [self._seen(spot, trial) for spot, trial in self._tried]
+
+    def recall(self, spot: Spot, wanted: Observation | None = None) -> Seen | None:
+        """The first observation of what the spot runs; with ``wanted`` the first that says so."""
+        if spot.unbuildable:
+            return None
+        hits = (seen for seen in self.evidence() if seen.spot.content == spot.content)
+        return next((seen for seen in hits if wanted in (None, seen.observation)), None)
+
+    def budget(self) -> Budget:
+        """What is left of it."""
+        allowed = self.question.budget
+        launches = None if allowed.launches is None else max(allowed.launches - self.launches, 0)
+        spent = sum(step.trial.timings.get("total", 0.0) for step in self.steps if not step.trial.reused)
+        seconds = None if allowed.seconds is None else max(allowed.seconds - spent, 0.0)
+        return Budget(launches=launches, seconds=seconds)
+
+    @property
+    def launches(self) -> int:
+        """Servers started for this bisection; verdicts that were known before cost nothing."""
+        return sum(not step.trial.reused for step in self.steps)
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing more may be launched."""
+        left = self.budget()
+        return left.launches == 0 or left.seconds == 0.0
+
+    def _seen(self, spot: Spot, trial: Trial | None) -> Seen:
+        observation = self.observed(spot, trial) if trial else Observation.SKIP
+        return Seen(spot=spot, observation=observation or Observation.SKIP, trial=trial)
+
+
+def _marked(spot: Spot, observation: Observation) -> Trial:
+    """A mark in the shape of a trial, without a record."""
+    verdict = Verdict(
+        outcome=Outcome.VOID,
+        persistence=Persistence.PERMANENT,
+        why=f"not launched: a person marked it {observation.value}",
+        final=True,
+    )
+    return Trial(record="", point=spot.point, content_id=spot.content, verdict=verdict, reused=True)
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Searching(Protocol, Generic[Key]):
+    """The verbs that ``CulpritSearch`` and ``CulpritSet`` share."""
+
+    def ask(self, parallel: int = 1) -> list[Key]: ...
+
+    def tell(self, k: Key, observation: Observation, /, *, seconds: float | None = None) -> None: ...
+
+
+def drive(course: Course, search: Searching[Key], *, place: Callable[[Key], Spot], purpose: str) -> None:
+    """Ask, launch on as many boxes as there are, tell, until the search has nothing more to ask.
+
+    Raises BoxError when no box will serve.
+    """
+    width = course.bench.width
+    with ThreadPoolExecutor(max_workers=width, thread_name_prefix="trial") as pool:
+        crew: _Crew[Key] = _Crew(course, pool=pool if width > 1 else None, width=width)
+        while True:
+            for key in search.ask(crew.free) if crew.free else []:
+                crew.send(key, place(key), purpose=purpose)
+            if not crew.busy:
+                return
+            for key, seen in crew.home():
+                seconds = seen.trial.timings.get("total") if seen.trial else None
+                search.tell(key, seen.observation, seconds=seconds)
+
+
+class _Crew(Generic[Key]):
+    """Launches under way, as many as there are boxes. With one box they happen in this thread."""
+
+    def __init__(self, course: Course, *, pool: ThreadPoolExecutor | None, width: int) -> None:
+        self.course = course
+        self.pool = pool
+        self.width = width
+        self._out: dict[Future[Trial | None], tuple[Key, Spot, str]] = {}
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._out)
+
+    @property
+    def free(self) -> int:
+        return self.width - len(self._out)
+
+    def send(self, key: Key, spot: Spot, *, purpose: str) -> None:
+        if self.pool:
+            future = self.pool.submit(self.course.try_out, spot, purpose=purpose)
+        else:
+            future = Future()
+            future.set_result(self.course.try_out(spot, purpose=purpose))
+        self._out[future] = (key, spot, purpose)
+
+    def home(self) -> Iterator[tuple[Key, Seen]]:
+        """Those that are done, at least one."""
+        done, _ = wait(self._out, return_when=FIRST_COMPLETED)
+        for future in done:
+            key, spot, purpose = self._out.pop(future)
+            yield key, self.course.note(spot, future.result(), purpose=purpose)

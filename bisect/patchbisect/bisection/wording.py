@@ -1,0 +1,47 @@
+"""A change in words, as the subject of a sentence or a line of a list; values of secrets are masked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from patchbisect.model import Axis, Change
+from patchbisect.redact import MASK, is_secret
+from patchbisect.timeline import label
+
+
+def title(change: Change, *, secrets: Iterable[str] = ()) -> str:
+    """One line: ``add 0006-log-rest-memory: Log what is left``, ``unset NCCL_P2P_LEVEL (was SYS)``."""
+    return _masked(change, secrets=tuple(secrets)).title
+
+
+def noun(change: Change, *, secrets: Iterable[str] = ()) -> str:
+    """What is to blame, fit to stand before "breaks it"."""
+    if change.parts:
+        return " with ".join(noun(part, secrets=secrets) for part in change.parts)
+    if change.axis is Axis.QUEUE:
+        patch = change.after or change.before
+        lead = {"remove": "the removal of patch", "replace": "the new form of patch"}.get(change.verb, "patch")
+        return f"{lead} {patch.name} ({patch.subject})"
+    if change.axis is Axis.BASE:
+        return f"{label(change)} ({change.after.subject})" if change.after.subject else label(change)
+    shown = _masked(change, secrets=tuple(secrets))
+    kind = label(change)
+    if change.verb == "add":
+        return f"{kind}={shown.after}"
+    if change.verb == "remove":
+        return f"the missing {kind} (was {shown.before})"
+    return f"{kind} ({shown.before} -> {shown.after})"
+
+
+def nouns(changes: Iterable[Change], *, secrets: Iterable[str] = ()) -> str:
+    """Several of them, joined by "and"."""
+    names = [noun(change, secrets=secrets) for change in changes]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _masked(change: Change, *, secrets: tuple[str, ...]) -> Change:
+    if change.parts or change.axis not in (Axis.FLAGS, Axis.ENV) or not is_secret(change.subject, more=secrets):
+        return change
+    before, after = (None if value is None else MASK for value in (change.before, change.after))
+    return replace(change, before=before, after=after)

@@ -1,0 +1,405 @@
+import pytest
+
+from patchbisect.bisection import AnswerKind, Claim, finding_to_json
+from patchbisect.errors import BoxError, PointUnbuildable
+from patchbisect.search import Budget, Observation, Rates
+from patchbisect.timeline import timeline
+from tests.bisection.world import (
+    DIRTY,
+    ELSEWHERE,
+    FAILS,
+    LATER,
+    READY,
+    WRONG_CODE,
+    World,
+    broken_by,
+    flaky,
+    found,
+    patch,
+    point,
+    question,
+    queue,
+    scripted,
+    slugs,
+    without_effect,
+)
+
+
+def statuses(finding):
+    return {step.claim: step.status for step in finding.proof}
+
+
+ALL_CONFIRMED = dict.fromkeys(Claim, "confirmed")
+
+
+@pytest.mark.parametrize("guilty", range(1, 9))
+def test_one_guilty_patch_is_found_and_proven(tmp_path, guilty):
+    world = World.at(tmp_path, broken_by(f"p{guilty}"))
+    finding = found(world, question(8))
+    assert finding.answer is AnswerKind.FOUND
+    assert finding.culprit.subject == f"p{guilty}"
+    assert finding.position == guilty
+    assert finding.reason == (
+        f"patch 000{guilty}-p{guilty} (Change p{guilty}) breaks it: necessary, and sufficient alone"
+    )
+    assert statuses(finding) == ALL_CONFIRMED
+    assert finding.launches == len(world.launched) <= 2 + 3 + 2
+    assert finding.confidence > 0.99
+    assert finding.assumed_deterministic
+
+
+def test_points_off_the_timeline_have_names_of_their_own(tmp_path):
+    world = World.at(tmp_path, broken_by("p6"))
+    found(world, question(8))
+    assert world.launched == [
+        "HEAD",
+        "clean",
+        "clean + 4 of 8 (0004-p4)",
+        "clean + 6 of 8 (0006-p6)",
+        "clean + 5 of 8 (0005-p5)",
+        "HEAD without 0006-p6",
+        "clean with 0006-p6 alone",
+    ]
+
+
+def test_what_was_launched_in_the_search_is_not_launched_again_for_the_proof(tmp_path):
+    world = World.at(tmp_path, broken_by("p1"))
+    finding = found(world, question(1))
+    assert world.launched == ["HEAD", "clean"]
+    assert statuses(finding) == ALL_CONFIRMED
+
+
+def test_ends_that_run_the_same_are_never_launched(tmp_path):
+    world = World.at(tmp_path, broken_by("p1"), contents=without_effect("p1", "p2"))
+    finding = found(world, question(2))
+    assert finding.answer is AnswerKind.NONE
+    assert "nothing to find" in finding.reason
+    assert world.launched == []
+
+
+def test_changes_without_effect_are_never_launched_and_never_blamed(tmp_path):
+    idle = [f"p{number}" for number in range(1, 9) if number not in (3, 6)]
+    world = World.at(tmp_path, broken_by("p6"), contents=without_effect(*idle))
+    finding = found(world, question(8))
+    assert finding.culprit.subject == "p6"
+    assert finding.position == 6
+    assert len(set(world.launched)) == len(world.launched) <= 2 + 1 + 2
+
+
+# -- endpoints ----------------------------------------------------------------------------------------------------
+
+
+def test_a_bad_end_that_never_fails_is_refused_after_three_repeats(tmp_path):
+    world = World.at(tmp_path, lambda at: READY)
+    finding = found(world, question())
+    assert finding.answer is AnswerKind.ENDPOINT_FAILED
+    assert finding.reason == "the bad end does not fail: all 4 launches got to ready"
+    assert world.launched == ["HEAD"] * 4
+
+
+def test_a_good_end_that_fails_says_that_the_range_is_innocent(tmp_path):
+    world = World.at(tmp_path, lambda at: FAILS)
+    finding = found(world, question())
+    assert finding.answer is AnswerKind.ENDPOINT_FAILED
+    assert finding.reason == (
+        "the baseline itself fails, the change is not in this range: "
+        "4 of 4 launches of the good end ended as crash/unbound-name"
+    )
+    assert world.launched == ["HEAD"] + ["clean"] * 4
+
+
+def test_a_good_end_that_fails_otherwise_says_so(tmp_path):
+    world = World.at(tmp_path, broken_by("p3", otherwise=ELSEWHERE))
+    finding = found(world, question())
+    assert finding.answer is AnswerKind.ENDPOINT_FAILED
+    assert "in another way than the bad end" in finding.reason
+    assert "4 of 4 launches of the good end ended as crash/nccl-error" in finding.reason
+
+
+def test_a_failure_after_the_targets_stage_is_good(tmp_path):
+    world = World.at(tmp_path, broken_by("p3", otherwise=LATER))
+    finding = found(world, question())
+    assert finding.culprit.subject == "p3"
+
+
+@pytest.mark.parametrize("end", ["HEAD", "clean"])
+def test_a_split_end_starts_a_noisy_search_and_says_so(tmp_path, end):
+    rule = broken_by("p5")
+    odd = READY if end == "HEAD" else FAILS
+    world = World.at(tmp_path, scripted({end: [odd]}, rule))
+    said = []
+    finding = found(world, question(), notify=said.append)
+    assert any("as if every launch could err" in text for text in said)
+    assert any("running it 3 times more" in text for text in said)
+    assert finding.culprit.subject == "p5"
+    assert not finding.assumed_deterministic
+    assert finding.confidence >= 0.95
+
+
+def test_an_end_without_the_right_code_says_nothing_about_the_range(tmp_path):
+    world = World.at(tmp_path, lambda at: WRONG_CODE)
+    finding = found(world, question())
+    assert finding.answer is AnswerKind.ENDPOINT_FAILED
+    assert finding.reason == "HEAD cannot be tested: wrong code found"
+    assert finding.target is None
+    assert world.launched == ["HEAD"]
+
+
+def test_an_end_that_cannot_be_built_is_refused(tmp_path):
+    world = World.at(tmp_path, lambda at: READY, unbuildable=lambda at: "no" if at.name == "HEAD" else "")
+    with pytest.raises(PointUnbuildable, match="HEAD cannot be built: no"):
+        found(world, question())
+
+
+# -- void ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_transient_void_is_tried_again_and_never_an_observation(tmp_path):
+    rule = scripted({"HEAD": [DIRTY], "clean + 4 of 8 (0004-p4)": [DIRTY, DIRTY]}, broken_by("p4"))
+    world = World.at(tmp_path, rule)
+    finding = found(world, question())
+    assert finding.culprit.subject == "p4"
+    assert all(step.observation for step in finding.steps)
+    assert len(world.launched) == finding.launches + 3
+
+
+def test_a_box_that_stays_void_ends_the_bisection_as_the_boxs_fault(tmp_path):
+    world = World.at(tmp_path, lambda at: DIRTY)
+    with pytest.raises(BoxError, match="3 launches in a row were void, the last because the box is not clean"):
+        found(world, question())
+    assert world.launched == ["HEAD"] * 3
+
+
+def test_a_permanent_void_is_a_skip(tmp_path):
+    rule = broken_by("p6")
+    world = World.at(tmp_path, lambda at: WRONG_CODE if at.name.startswith("clean + 4") else rule(at))
+    finding = found(world, question())
+    assert finding.culprit.subject == "p6"
+    assert world.launched.count("clean + 4 of 8 (0004-p4)") == 1
+
+
+# -- bands that cannot be tested ----------------------------------------------------------------------------------
+
+
+def test_a_band_that_fails_otherwise_is_searched_around(tmp_path):
+    """Patches 3 to 5 fail earlier for another reason, 6 mends that; the culprit is 7."""
+
+    def rule(at):
+        if "p3" in slugs(at) and "p6" not in slugs(at):
+            return ELSEWHERE
+        return FAILS if "p7" in slugs(at) else READY
+
+    finding = found(World.at(tmp_path, rule), question())
+    assert finding.culprit.subject == "p7"
+    assert statuses(finding)[Claim.WITHOUT_CULPRIT_GOOD] == "confirmed"
+
+
+def test_a_culprit_inside_a_band_is_told_apart_by_other_combinations(tmp_path):
+    """No point of the timeline between 2 and 6 tells; without patch 3 each of them does."""
+
+    def rule(at):
+        if "p3" in slugs(at) and "p6" not in slugs(at):
+            return ELSEWHERE
+        return FAILS if "p4" in slugs(at) else READY
+
+    finding = found(World.at(tmp_path, rule), question())
+    assert finding.answer is AnswerKind.FOUND
+    assert finding.culprit.subject == "p4"
+
+
+def test_what_no_combination_tells_apart_is_named_as_a_set(tmp_path):
+    def rule(at):
+        inside = slugs(at) & {"p3", "p4", "p5"}
+        if inside and len(inside) < 3:
+            return ELSEWHERE
+        return FAILS if inside else READY
+
+    finding = found(World.at(tmp_path, rule), question())
+    assert finding.answer is AnswerKind.SET
+    assert not finding.together
+    assert [change.subject for change in finding.candidates] == ["p3", "p4", "p5"]
+    assert finding.reason == "one of 3 changes is guilty; the points between them cannot be tested"
+
+
+def test_points_that_cannot_be_built_are_no_launches(tmp_path):
+    def unbuildable(at):
+        return "0004-p4 does not apply" if 3 <= len(at.patches) <= 5 else ""
+
+    world = World.at(tmp_path, broken_by("p7"), unbuildable=unbuildable)
+    finding = found(world, question())
+    assert finding.culprit.subject == "p7"
+    assert not any(name.startswith(("clean + 3", "clean + 4", "clean + 5")) for name in world.launched)
+
+
+def test_a_proof_that_cannot_be_built_says_why(tmp_path):
+    def unbuildable(at):
+        return "0005-p5 builds on 0004-p4" if "p5" in slugs(at) and "p4" not in slugs(at) else ""
+
+    finding = found(World.at(tmp_path, broken_by("p4"), unbuildable=unbuildable), question())
+    assert finding.culprit.subject == "p4"
+    assert statuses(finding)[Claim.WITHOUT_CULPRIT_GOOD] == "not testable: 0005-p5 builds on 0004-p4"
+    assert finding.reason.endswith("breaks it: sufficient alone")
+
+
+# -- several culprits ---------------------------------------------------------------------------------------------
+
+
+def test_a_pair_that_only_breaks_together(tmp_path):
+    world = World.at(tmp_path, broken_by("p2", "p6"))
+    finding = found(world, question())
+    assert finding.answer is AnswerKind.SET
+    assert finding.together
+    assert finding.culprit is None
+    assert [change.subject for change in finding.candidates] == ["p2", "p6"]
+    assert finding.reason == (
+        "patch 0002-p2 (Change p2) and patch 0006-p6 (Change p6) break it only together, "
+        "and without them the bad end starts"
+    )
+    assert statuses(finding) == ALL_CONFIRMED
+    assert len(world.launched) <= 16
+
+
+def test_two_independent_culprits_are_both_named(tmp_path):
+    def rule(at):
+        return FAILS if slugs(at) & {"p3", "p7"} else READY
+
+    finding = found(World.at(tmp_path, rule), question())
+    assert finding.answer is AnswerKind.FOUND
+    named = {finding.culprit.subject, *(change.subject for other in finding.others for change in other)}
+    assert named == {"p3", "p7"}
+    assert "independently of that, so does patch" in finding.reason
+
+
+# -- noise --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_failure_that_comes_and_goes_by_itself_blames_nothing_or_says_what_it_saw(tmp_path, seed):
+    world = World.at(tmp_path, flaky(lambda at: READY, chance=0.5, seed=seed))
+    finding = found(world, question(12, rates=Rates.unknown()))
+    assert finding.answer in (AnswerKind.NONE, AnswerKind.ENDPOINT_FAILED)
+
+
+def test_one_wrong_launch_is_seen_by_the_proof_and_the_search_goes_on_in_doubt(tmp_path):
+    world = World.at(tmp_path, scripted({"clean + 4 of 8 (0004-p4)": [FAILS]}, broken_by("p7")))
+    said = []
+    finding = found(world, question(), notify=said.append)
+    assert finding.answer is AnswerKind.FOUND
+    assert finding.culprit.subject == "p7"
+    assert not finding.assumed_deterministic
+    assert any("the same point ended in two ways" in text for text in said)
+
+
+# -- budget -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("launches", range(2, 8))
+def test_a_budget_counts_every_launch(tmp_path, launches):
+    world = World.at(tmp_path, broken_by("p6"))
+    finding = found(world, question(budget=Budget(launches=launches)))
+    assert len(world.launched) <= launches
+    if launches < 5:
+        assert finding.answer is AnswerKind.INCONCLUSIVE
+        assert "p6" in [change.subject for change in finding.candidates]
+    else:
+        assert finding.culprit.subject == "p6"
+
+
+def test_a_budget_in_box_seconds(tmp_path):
+    world = World.at(tmp_path, broken_by("p6"))
+    finding = found(world, question(budget=Budget(seconds=35.0)))
+    assert len(world.launched) == 4
+    assert finding.answer is AnswerKind.INCONCLUSIVE
+
+
+# -- marks --------------------------------------------------------------------------------------------------------
+
+
+def test_a_mark_stands_in_for_a_launch(tmp_path):
+    asked = question()
+    world = World.at(tmp_path, broken_by("p6"))
+    four = world.content(point("", queue(4)))
+    finding = found(world, asked, marks={four: Observation.GOOD})
+    assert finding.culprit.subject == "p6"
+    assert not any(name.startswith("clean + 4") for name in world.launched)
+    assert finding.launches == len(world.launched)
+    marked = [trial for trial in finding_to_json(finding)["trials"] if not trial["run"]]
+    assert [(trial["position"], trial["observation"]) for trial in marked] == [(4, "good")]
+
+
+def test_a_person_may_say_that_the_bad_end_is_bad(tmp_path):
+    world = World.at(tmp_path, broken_by("p6", failure=LATER))
+    finding = found(world, question(), marks={world.content(point("", queue(8))): Observation.BAD})
+    assert finding.culprit.subject == "p6"
+    assert "HEAD" not in world.launched
+
+
+# -- several axes -------------------------------------------------------------------------------------------------
+
+
+def across(good, bad, **more):
+    ends = timeline(good, bad, applies=lambda base, patches: True)
+    return question(timeline=ends, **more)
+
+
+GOOD = point("clean", flags={"tp-size": 8, "mem": "0.8"}, env={"NCCL": "SYS"})
+BAD = point("HEAD", queue(6), flags={"tp-size": 8, "mem": "0.9", "eagle": True}, env={"NCCL": "PHB"})
+
+
+def test_a_flag_is_found_among_patches_and_variables(tmp_path):
+    world = World.at(tmp_path, lambda at: FAILS if at.flags.get("mem") == "0.9" else READY)
+    finding = found(world, across(GOOD, BAD))
+    assert finding.culprit.subject == "mem"
+    assert finding.reason == "flag mem (0.8 -> 0.9) breaks it: necessary, and sufficient alone"
+    assert len(world.launched) <= 8
+    assert "clean with queue of HEAD" not in world.launched or "clean + 6 of 9 (0006-p6)" not in world.launched
+
+
+def test_a_patch_is_found_among_flags_and_variables(tmp_path):
+    finding = found(World.at(tmp_path, broken_by("p4")), across(GOOD, BAD))
+    assert finding.culprit.subject == "p4"
+    assert statuses(finding) == ALL_CONFIRMED
+
+
+def test_a_patch_that_breaks_only_with_a_flag(tmp_path):
+    def rule(at):
+        return FAILS if "p4" in slugs(at) and at.flags.get("eagle") else READY
+
+    world = World.at(tmp_path, rule)
+    finding = found(world, across(GOOD, BAD))
+    assert finding.answer is AnswerKind.SET
+    assert finding.together
+    assert [change.subject for change in finding.candidates] == ["p4", "eagle"]
+    assert statuses(finding)[Claim.ALONE_BAD] == "confirmed"
+    assert any(name.startswith("HEAD with queue at 3 of 6") for name in world.launched)
+
+
+def test_a_flag_and_a_patch_that_each_break_it_are_both_named(tmp_path):
+    def rule(at):
+        return FAILS if "p4" in slugs(at) or at.flags.get("eagle") else READY
+
+    finding = found(World.at(tmp_path, rule), across(GOOD, BAD))
+    assert finding.answer is AnswerKind.FOUND
+    named = {finding.culprit.subject, *(change.subject for other in finding.others for change in other)}
+    assert named == {"p4", "eagle"}
+
+
+def test_secret_values_are_not_in_the_answer(tmp_path):
+    good = point("clean", env={"HF_TOKEN": "old-value", "MY_PLACE": "here-it-is"})
+    bad = point("HEAD", env={"HF_TOKEN": "new-value", "MY_PLACE": "there-it-is"})
+    world = World.at(tmp_path, lambda at: FAILS if at.env["HF_TOKEN"] == "new-value" else READY)
+    finding = found(world, across(good, bad, secrets=("MY_PLACE",)))
+    assert finding.culprit.subject == "HF_TOKEN"
+    text = str(finding_to_json(finding))
+    assert "-value" not in text
+    assert "it-is" not in text
+
+
+def test_a_replaced_and_a_removed_patch_read_well(tmp_path):
+    good = point("clean", [patch(1), patch(2, text="old"), patch(3)])
+    bad = point("HEAD", [patch(2, text="new"), patch(3)])
+    finding = found(World.at(tmp_path, lambda at: READY if "p1" in slugs(at) else FAILS), across(good, bad))
+    assert finding.reason.startswith("the removal of patch 0001-p1 (Change p1) breaks it")
+    rule = World.at(tmp_path, lambda at: FAILS if any(p.text == "new" for p in at.patches) else READY)
+    finding = found(rule, across(good, bad))
+    assert finding.reason.startswith("the new form of patch 0002-p2 (Change p2) breaks it")
