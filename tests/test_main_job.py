@@ -12,6 +12,8 @@ import pytest
 
 from tests.fake_project import GOOD, MUTE, OOM, PROGRAM, FakeProject, clean_environment, fake_project
 
+pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("main-job")]
+
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> FakeProject:

@@ -46,7 +46,11 @@ Quoted = Annotated[str, BeforeValidator(_quoted)]
 
 class _Settings(BaseModel):
     model_config = ConfigDict(
-        frozen=True, extra="forbid", populate_by_name=True, alias_generator=lambda n: n.replace("_", "-")
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        use_attribute_docstrings=True,
     )
 
 
@@ -78,7 +82,9 @@ class BoxConfig(_Settings):
     host: str | None = None
     """Host name or alias of ``~/.ssh/config``."""
     user: str | None = None
+    """SSH user, where ``~/.ssh/config`` does not say."""
     port: int | None = None
+    """SSH port, where ``~/.ssh/config`` does not say."""
     prefix: tuple[str, ...] = ()
     """A command prefix that reaches the box, like ``[docker, exec, -i, sglang]``."""
     dir: str | None = None
@@ -92,6 +98,7 @@ class BoxConfig(_Settings):
     gpus: tuple[int, ...] = ()
     """GPU indices that belong to this box. Empty: all."""
     env: Mapping[str, Quoted] = Field(default_factory=dict)
+    """Variables of every server on this box, below the profile's own."""
     pythonpath: tuple[str, ...] = ()
     """More entries after the point's code."""
     build: tuple[str, ...] = ()
@@ -102,9 +109,11 @@ class Profile(_Settings):
     """A named launch command."""
 
     until: Literal["kv-allocated", "ready"] = "ready"
+    """How far a start must get to count as good."""
     flags: Mapping[str, FlagValue] = Field(default_factory=dict)
     """Without dashes: ``true`` is a bare flag, ``false`` leaves it out, a list gives several values."""
     env: Mapping[str, Quoted] = Field(default_factory=dict)
+    """Variables of the server."""
     port: int | None = None
     """HTTP port. Default: a free one, anew for each launch."""
 
@@ -113,11 +122,17 @@ class Settings(_Settings):
     """All of ``patchbisect:``."""
 
     box: str = "local"
+    """The box where no ``--box`` is given."""
     profile: str = "tiny"
+    """The profile where neither ``--profile`` nor ``POINT@PROFILE`` is given."""
     upstream: Upstream = Upstream()
+    """See below."""
     embedded: EmbeddedSettings = EmbeddedSettings()
+    """See below."""
     boxes: Mapping[str, BoxConfig] = Field(default_factory=lambda: {"local": BoxConfig(embedded=True)})
+    """By name; see below. Default: ``local``, this machine with the embedded environment."""
     profiles: Mapping[str, Profile] = Field(default_factory=dict)
+    """By name; see below."""
     secrets: tuple[str, ...] = ()
     """More names of variables and flags whose values are secret, beside those that look like one."""
     silence: Mapping[Stage, float] = Field(default_factory=dict)

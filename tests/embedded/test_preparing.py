@@ -48,7 +48,9 @@ def prepare(
     state: Path, machine: FakeMachine, *, settings: EmbeddedSettings | None = None, pins: str = PINS
 ) -> tuple[Embedded, list[Progress]]:
     said: list[Progress] = []
-    made = setup(state, settings=settings or EmbeddedSettings(torch_index=None), progress=said.append, run=machine, pins=pins)
+    made = setup(
+        state, settings=settings or EmbeddedSettings(torch_index=None), progress=said.append, run=machine, pins=pins
+    )
     return made, said
 
 
