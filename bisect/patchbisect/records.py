@@ -123,9 +123,9 @@ class Attachments:
     patches: Mapping[str, bytes] = field(default_factory=dict)
     events: Iterable[Json] = ()
     """What the log said, with ``t``, seconds after the launch."""
-    samples: bytes = b""
-    """The box's samples as it wrote them: one JSON object a line, ``t`` in epoch seconds and
-    ``gpus`` as ``[[index, used GiB, utilisation %], …]``."""
+    samples: Iterable[Json] = ()
+    """The box's samples: ``t`` in seconds after the launch (or of the epoch), ``gpus`` as
+    ``[[index, used GiB, utilisation %], …]`` or ``gpu_used_gb`` of the fullest one, and what else was known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +193,12 @@ class Store:
         draft = final.with_name(f".{record.id}.draft")
         shutil.rmtree(draft, ignore_errors=True)
         (draft / PATCHES).mkdir(parents=True)
-        for name, text in attachments.patches.items():
-            (draft / PATCHES / f"{name}.patch").write_bytes(text)
+        for patch, text in attachments.patches.items():
+            (draft / PATCHES / f"{patch}.patch").write_bytes(text)
         (draft / LOG).write_bytes(_compressed(attachments.log))
-        if events := "".join(json.dumps(event) + "\n" for event in attachments.events):
-            (draft / EVENTS).write_bytes(_compressed(events.encode()))
-        if attachments.samples:
-            (draft / SAMPLES).write_bytes(_compressed(attachments.samples))
+        for name, items in ((EVENTS, attachments.events), (SAMPLES, attachments.samples)):
+            if lines := "".join(json.dumps(item) + "\n" for item in items):
+                (draft / name).write_bytes(_compressed(lines.encode()))
         (draft / RECORD).write_text(_written(record), encoding="utf-8")
         draft.rename(final)
         return final
@@ -366,9 +365,7 @@ def _compressed(data: bytes) -> bytes:
 
 
 def _lines(data: bytes) -> list[Json]:
-    # A sampler that is killed leaves a torn last line.
-    lines = data.splitlines()
-    return [json.loads(line) for line in lines if line.startswith(b"{") and line.rstrip().endswith(b"}")]
+    return [json.loads(line) for line in data.splitlines()]
 
 
 def _size(directory: Path) -> int:

@@ -44,7 +44,7 @@ from patchbisect.records import Attachments, PatchEntry, PointEntry, Record, Sto
 from patchbisect.redact import MASK, is_secret, redacted, split_secrets
 from patchbisect.startup import SILENCE, Budgets, Classifier, Event
 from patchbisect.upstream import Mirror
-from patchbisect.wire import verdict_to_json
+from patchbisect.wire import Json, verdict_to_json
 
 # A server that has just said it is ready is left alone this long (seconds) when the question is about
 # warm-up or serving: some die on the first health request.
@@ -230,6 +230,8 @@ class _Clock:
 class _Launched:
     verdict: Verdict
     log: bytes = b""
+    events: Sequence[Json] = ()
+    samples: Sequence[Json] = ()
     port: int = 0
     argv: tuple[str, ...] = ()
     placed: PlacedCode | None = None
@@ -297,6 +299,8 @@ def _launch(
     return _Launched(
         verdict=verdict if kept else _unless_box_changed(verdict, report),
         log=bytes(follower.log),
+        events=follower.events,
+        samples=follower.samples,
         port=port,
         argv=argv,
         placed=placed,
@@ -364,6 +368,8 @@ class _Follower:
         self.settle_s = settle_s
         self.watcher = watcher
         self.log = bytearray()
+        self.events: list[Json] = []
+        self.samples: list[Json] = []
         self.early = False
         """Whether the verdict came while the server was still there, so that it needs no grace."""
 
@@ -375,9 +381,12 @@ class _Follower:
             if isinstance(item, LogChunk):
                 self._keep(item.data)
                 for event in self.classifier.feed(item.data):
-                    self.watcher.event(event, time.monotonic() - begun)
+                    elapsed = time.monotonic() - begun
+                    self.events.append({"t": round(elapsed, 3), **event.document()})
+                    self.watcher.event(event, elapsed)
             elif isinstance(item, Signals):
                 signals = item
+                self.samples.append({"t": round(time.monotonic() - begun, 3), **_known(item)})
             elif isinstance(item, Exited):
                 self.classifier.close()
                 return self.classifier.verdict(replace(signals, alive=False, exit_code=item.exit_code))
@@ -399,6 +408,22 @@ class _Follower:
     def _keep(self, data: bytes) -> None:
         room = _SPACE_FOR_LOG - len(self.log)
         self.log += data[: max(room, 0)]
+
+
+def _known(signals: Signals) -> Json:
+    """What a sample is kept of: the numbers that were known."""
+    names = ("gpu_used_gb", "gpu_util", "cpu_util", "net_rx_kbps", "silent_for_s")
+    return {name: value for name in names if (value := getattr(signals, name)) is not None}
+
+
+def _masked(event: Json, secrets: Sequence[str]) -> Json:
+    """The event with secrets taken out of its line and of what was read from it."""
+
+    def clean(value: Any) -> Any:
+        return redacted(value.encode(), secrets).decode() if isinstance(value, str) else value
+
+    values = {name: clean(value) for name, value in event["values"].items()}
+    return {**{name: clean(value) for name, value in event.items()}, "values": values}
 
 
 def _patched_files(patches: Sequence[Patch]) -> dict[str, str]:
@@ -449,6 +474,8 @@ def _recorded(
     attachments = Attachments(
         log=redacted(launched.log, secrets),
         patches={patch.name: format_patch(patch) for patch in prepared.point.patches},
+        events=[_masked(event, secrets) for event in launched.events],
+        samples=launched.samples,
     )
     rig.store.save(record, attachments)
     return Trial(

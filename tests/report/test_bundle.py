@@ -33,7 +33,7 @@ def private(store: Store) -> None:
         made,
         log=log,
         events=[{"t": 1.0, "line": 1, "text": "10.20.30.40"}],
-        samples=b'{"t": 1, "host": "rig7.corp.example"}\n',
+        samples=[{"t": 1, "host": "rig7.corp.example"}],
     )
 
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,12 @@ def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
     for path in (a, b):
         plot([start("cpu/11-tp2")], path)
     assert a.read_bytes() == b.read_bytes()
+
+
+def test_the_fullest_gpu_is_drawn_where_they_are_not_told_apart(tmp_path: Path) -> None:
+    run = replace(start("cpu/11-tp2"), samples=tuple({"t": float(t), "gpu_used_gb": 2.0 * t} for t in range(9)))
+    plot([run], tmp_path / "p.svg")
+    assert "fullest GPU" in (tmp_path / "p.svg").read_text()
 
 
 @pytest.mark.filterwarnings("error")

@@ -25,18 +25,8 @@ _LONG_SILENCE_S = 10.0
 
 
 def event_message(event: Event, elapsed_s: float) -> Json:
-    """What a log line said, as a message; also the form in which a record keeps its events."""
-    return {
-        "kind": "event",
-        "t": round(elapsed_s, 3),
-        "what": event.what.value,
-        "line": event.line,
-        "rank": event.rank,
-        "role": event.role.value if event.role else None,
-        "stage": event.stage.value if event.stage else None,
-        "text": event.text,
-        "values": event.values,
-    }
+    """What a log line said, as a message."""
+    return {"kind": "event", "t": round(elapsed_s, 3), **event.document()}
 
 
 @dataclass(slots=True)

@@ -91,7 +91,9 @@ def imported(store: Store, path: Path, *, name: str = "") -> Record:
     try:
         document = json.loads(members[_RECORD])
         record = Record.model_validate({**document, "origin": "imported", "tags": []})
-        events = [json.loads(line) for line in members.get(_EVENTS, b"").splitlines()]
+        events, samples = (
+            [json.loads(line) for line in members.get(name, b"").splitlines()] for name in (_EVENTS, _SAMPLES)
+        )
     except (KeyError, ValueError, TypeError, ValidationError) as error:
         raise _not_a_bundle(path, f"its record cannot be read: {error}") from error
     if not ID.fullmatch(record.id):
@@ -99,9 +101,7 @@ def imported(store: Store, path: Path, *, name: str = "") -> Record:
     if record.id in store.ids():
         raise UsageError(f"run {record.id} is here already", remedy=f"invoke show {record.id}")
     patches = {found["name"]: data for member, data in members.items() if (found := _PATCH.fullmatch(member))}
-    attachments = Attachments(
-        log=members.get(_LOG, b""), patches=patches, events=events, samples=members.get(_SAMPLES, b"")
-    )
+    attachments = Attachments(log=members.get(_LOG, b""), patches=patches, events=events, samples=samples)
     store.save(record, attachments)
     return store.tag(record.id, name) if name else record
 

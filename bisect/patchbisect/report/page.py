@@ -379,20 +379,24 @@ def _stages(pair: Sequence[tuple[str, Source]]) -> Drawing | None:
 
 def _gpu(pair: Sequence[tuple[str, Source]]) -> Drawing | None:
     series = [
-        (f"{name} GPU {index}".strip(), points)
-        for name, source in pair
-        for index, points in gpu_series(source.samples).items()
+        (f"{name} {gpu}".strip(), points) for name, source in pair for gpu, points in gpu_series(source.samples).items()
     ]
     return drawing.over_time(series, title="GPU memory in use")
 
 
-def gpu_series(samples: Sequence[Json]) -> dict[int, list[tuple[float, float]]]:
-    """(seconds since the first sample, GiB in use) by GPU."""
-    series: dict[int, list[tuple[float, float]]] = {}
-    begin = samples[0]["t"] if samples else 0.0
+_EPOCH_S = 1e9
+"""A time above this is one of the clock, not seconds after the launch."""
+
+
+def gpu_series(samples: Sequence[Json]) -> dict[str, list[tuple[float, float]]]:
+    """(seconds after the launch, GiB in use) by GPU, or of the fullest one where no sample tells them apart."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    begin = samples[0]["t"] if samples and samples[0]["t"] > _EPOCH_S else 0.0
     for sample in samples:
         for index, used_gb, *_ in sample.get("gpus", ()):
-            series.setdefault(index, []).append((sample["t"] - begin, used_gb))
+            series.setdefault(f"GPU {index}", []).append((sample["t"] - begin, used_gb))
+        if sample.get("gpu_used_gb") is not None and not sample.get("gpus"):
+            series.setdefault("fullest GPU", []).append((sample["t"] - begin, sample["gpu_used_gb"]))
     return series
 
 

@@ -42,7 +42,7 @@ def plot(sources: Sequence[Source], path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{path}: neither .png nor .svg", remedy="name the file with one of the two")
     bars = [(source, rank) for source in sources for rank in source.reading.ranks[:MOST_RANKS] if rank.memory]
-    sampled = all(source.samples for source in sources)
+    sampled = all(gpu_series(source.samples) for source in sources)
     timed = [(source, series) for source in sources if (series := _series(source, sampled=sampled))]
     if not bars and not timed:
         raise UsageError("these runs tell no memory: there is nothing to draw", remedy="take runs that got past import")
@@ -135,7 +135,7 @@ def _mark_stages(axes: Axes, source: Source) -> None:
 def _series(source: Source, *, sampled: bool) -> _Series:
     """By GPU what was in use, where all runs were sampled; else by rank what the log says was free."""
     if sampled:
-        return [(f"GPU {index}", points) for index, points in gpu_series(source.samples).items()]
+        return list(gpu_series(source.samples).items())
     told = []
     for rank in source.reading.ranks[:MOST_RANKS]:
         points = [(second, gb) for second, gb, _ in rank.free_gb if second is not None]

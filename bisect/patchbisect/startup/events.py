@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from patchbisect.model import EMPTY, Role, Stage
 from patchbisect.startup.vocabulary import Milestone
@@ -41,3 +41,15 @@ class Event(NamedTuple):
     def values(self) -> dict[str, str]:
         """The numbers of the line as text, by name: ``avail``, ``used`` (GiB), ``tokens``, a probe's own …"""
         return {**(self.row.read(self.text) if self.row is not None else {}), **self.more}
+
+    def document(self) -> dict[str, Any]:
+        """The event as JSON, for a record and for who watches from another process."""
+        return {
+            "what": self.what.value,
+            "line": self.line,
+            "rank": self.rank,
+            "role": self.role.value if self.role else None,
+            "stage": self.stage.value if self.stage else None,
+            "text": self.text,
+            "values": self.values,
+        }
