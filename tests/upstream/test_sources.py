@@ -88,7 +88,10 @@ def test_auto_stays_with_what_the_mirror_has(tmp_path, upstream, release, offlin
 def test_a_wheel_is_downloaded_once_and_kept(tmp_path, upstream, index):
     pip_args, sha256 = index
     base = Base(upstream.pin(release="0.1.0", wheel_sha256=sha256))
+    abandoned = tmp_path / "state" / "wheels" / ".download-killed"
+    abandoned.mkdir(parents=True)
     mirror_of(tmp_path, source="release", pip_args=pip_args).base(base)
+    assert not abandoned.exists()
     kept = list((tmp_path / "state" / "wheels").rglob("*.whl"))
     assert [path.parent.name for path in kept] == ["0.1.0"]
     said = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,7 +42,7 @@ class Wheel:
 def fetch_wheel(
     *, version: str, sha256: str, folder: Path, pip_args: Sequence[str], say: Callable[[str], None]
 ) -> Wheel:
-    """The wheel of a release, from ``folder`` or with pip.
+    """The wheel of a release, from ``folder`` or with pip. One caller at a time: what a killed one left is swept.
 
     Raises UsageError for another checksum than ``sha256`` or a release that does not exist, BoxError for no network.
     """
@@ -51,6 +52,8 @@ def fetch_wheel(
         return _verified(kept[0], version=version, sha256=sha256)
     say(f"downloading {PROJECT} {version}")
     folder.mkdir(parents=True, exist_ok=True)
+    for abandoned in folder.glob(".download-*"):
+        shutil.rmtree(abandoned)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
         _pip_download(version=version, into=scratch, pip_args=pip_args)
         [downloaded] = Path(scratch).glob("*.whl")
