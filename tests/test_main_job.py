@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -60,6 +62,15 @@ def test_launch_says_what_came_of_it_and_exits_accordingly(project: FakeProject)
     assert "oom" in bad.stdout
     assert "Not enough memory" in bad.stdout
     assert "Traceback" not in bad.stderr
+
+
+def test_a_port_that_is_taken_is_the_boxs_fault_and_no_verdict(project: FakeProject) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = project.run("launch", "--point", "clean", "--port", str(taken.getsockname()[1]), "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == 3
+    assert (document["outcome"], document["persistence"]) == ("void", "transient")
+    assert f"is held by pid {os.getpid()}" in document["why"]
 
 
 def test_without_a_guilty_change_the_bad_end_is_refused(tmp_path: Path) -> None:

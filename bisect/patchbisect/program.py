@@ -87,7 +87,7 @@ class _Usage:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ParseError):
             message = str(error)
-            raise Exit(f"{message}\n  {self.face.advice(message)}", code=self.face.usage_code()) from None
+            raise Exit(f"error: {message}\n  {self.face.advice(message)}", code=self.face.usage_code()) from None
 
 
 def main() -> None:

@@ -46,12 +46,13 @@ def launch(
 ) -> None:
     """Launch one point, show its stages live, and say what came of it. Nothing stays behind unless --keep.
 
-    Exit code 0 when it got as far as wanted, 1 when not.
+    Exit code 0 when it got as far as wanted, 1 when not, 3 when the box was at fault and nothing was learnt.
 
     Example: invoke launch --point clean --until kv-allocated
     """
-    from patchbisect.bisection import reached
+    from patchbisect.bisection import is_transient, reached
     from patchbisect.config import load_project
+    from patchbisect.model import Outcome
     from patchbisect.records import Store
     from patchbisect.report.text import verdict_lines
 
@@ -63,6 +64,8 @@ def launch(
     else:
         console().print(verdict_lines(record.verdict))
         console().print(f"run       {trial.record}  ({trial.timings['total']:.1f} s; invoke show --run {trial.record})")
+    if trial.verdict.outcome is Outcome.VOID:
+        raise invoke.Exit(code=BoxError.exit_code if is_transient(trial.verdict) else UsageError.exit_code)
     if not reached(trial.verdict, until=wanted):
         raise negative()
 
