@@ -2,7 +2,7 @@
 
 from invoke import Collection
 
-from patchbisect.tasks import bisecting, launching, project, queue, recorded
+from patchbisect.tasks import bisecting, launching, maintaining, project, queue, recorded
 
 namespace = Collection(
     queue.queue,
@@ -25,6 +25,7 @@ namespace = Collection(
     project.setup,
     project.demo,
     project.test,
+    *maintaining.tasks(),
 )
 namespace.add_collection(bisecting.collection)
 namespace.configure({"run": {"in_stream": False}})

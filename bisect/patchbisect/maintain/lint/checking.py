@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -37,11 +37,18 @@ class Linted:
 
 
 def lint(
-    files: Mapping[str, bytes], *, read: Read, diagnose: Diagnose, where: str = "patches", only: Sequence[int] = ()
+    files: Mapping[str, bytes],
+    *,
+    read: Read,
+    diagnose: Diagnose,
+    where: str = "patches",
+    only: Sequence[int] = (),
+    elsewhere: Collection[str] = (),
 ) -> list[Finding]:
     """Every finding for a folder of patches by name, in patch order; ``only`` limits it to some numbers.
 
-    ``read`` gives the pin's files. Patches with ``Enabled: no`` are read, but not applied.
+    ``read`` gives the pin's files. Patches with ``Enabled: no``, and those named in ``elsewhere`` (their Upstream:
+    range does not hold the pin), are read, but not applied.
     """
     queue, faults = survey(files, where=where)
     findings = [_of_fault(fault) for fault in faults]
@@ -49,7 +56,7 @@ def lint(
     done = [
         Linted(patch=patch, effects=tuple(texts.apply(file) for file in diff_of(patch).files))
         for patch in queue.patches
-        if patch.enabled
+        if patch.enabled and patch.name not in elsewhere
     ]
     wanted = [linted for linted in done if not only or linted.patch.number in only]
     said = diagnose({text for linted in wanted for effect in linted.python for text in _compiling(effect)})
