@@ -7,6 +7,7 @@ import pytest
 
 from patchbisect.errors import UsageError
 from patchbisect.records import (
+    ID,
     Attachments,
     PatchEntry,
     PointEntry,
@@ -14,6 +15,7 @@ from patchbisect.records import (
     Store,
     collectable,
     moment,
+    new_id,
     newest_with_content,
     wanted,
 )
@@ -72,6 +74,13 @@ def test_a_record_comes_back_as_it_was_saved(store: Store) -> None:
     assert store.patch_texts(saved.id) == {"0001-probe.patch": b"patch text"}
     assert store.events(saved.id) == [{"t": 1.5, "line": 3}]
     assert store.samples(saved.id) == [{"t": 1, "gpus": [[0, 2.5, 90]]}]
+
+
+def test_an_id_sorts_by_time_and_cannot_be_read_as_a_point_without_a_patch() -> None:
+    for _ in range(200):
+        identifier = new_id()
+        assert ID.fullmatch(identifier)
+        assert not any(character.isdigit() for character in identifier.rpartition("-")[2])
 
 
 def test_what_was_not_taken_is_empty(store: Store) -> None:

@@ -38,7 +38,8 @@ RECORD, LOG, EVENTS, SAMPLES, PATCHES = (
     "patches",
 )
 
-ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+ID = re.compile(r"\d{8}-\d{6}-[0-9a-z]{4}")
+_SUFFIX_LETTERS = "bcdfghjkmnpqrstvwxz"
 _TAG = re.compile(r"[A-Za-z][\w.+-]{0,63}")
 _SINCE = re.compile(r"(?P<count>\d+)(?P<unit>[mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -111,8 +112,12 @@ class Record(BaseModel):
 
 
 def new_id() -> str:
-    """Sorts by time and is easy to say: ``1129-181502-k3f9``, with the year in front."""
-    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    """Sorts by time and is easy to say: ``20261129-181502-kfrt``.
+
+    No digit at the end: ``run:…-6713`` would read as "that run without patch 6713".
+    """
+    suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(4))
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{suffix}"
 
 
 @dataclass(frozen=True, slots=True)
