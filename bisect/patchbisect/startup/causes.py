@@ -281,18 +281,19 @@ LINES: tuple[tuple[tuple[str, ...], Cause], ...] = (
         _crash(
             "parent-told",
             r"Received sigquit from a child proces",
-            r"SIGQUIT received\.",
+            r"SIGQUIT received\.|Received SIGQUIT from scheduler",
             grade=Grade.CONSEQUENCE,
         ),
     ),
     (
-        ("scheduler", "hild process", "ubprocess", "Exit code"),
+        ("scheduler", "hild process", "ubprocess", "Exit code", "DP worker", "exited prematurely"),
         _crash(
             "child-died",
             r"Rank \d+ scheduler is dead",
             r"^Exit code: -?\d+",
             r"[Cc]hild process unexpectedly failed",
             r"Subprocess .* crashed with exit code",
+            r"DP worker rank=\d+ .*exited with code|Weight cache daemon exited prematurely",
             grade=Grade.CONSEQUENCE,
         ),
     ),
@@ -414,6 +415,43 @@ LINES: tuple[tuple[tuple[str, ...], Cause], ...] = (
     ),
     (("NCCL WARN",), _crash("nccl-error", r"NCCL WARN", grade=Grade.NOTE)),
     (("startup failed",), _crash("startup-failed", r"Application startup failed\. Exiting", grade=Grade.CLUE)),
+    (
+        ("armup failed", "warmup error"),
+        _crash(
+            "warmup-failed",
+            r"Disaggregation warmup failed",
+            r"Initialization failed\. warmup error",
+            stage=Stage.WARMUP,
+            grade=Grade.CLUE,
+        ),
+    ),
+    (("barrier failed",), _crash("startup-failed", r"readiness barrier failed; exiting", grade=Grade.CLUE)),
+    (
+        ("already in use", "not available in"),
+        _crash(
+            "port-in-use",
+            r"^Port is already in use\. dist_init_port",
+            r"^\w+ at \d+ is not available in [\d.]+ seconds",
+            stage=Stage.IMPORT,
+            grade=Grade.CLUE,
+        ),
+    ),
+    # Said on the way, by servers that start and by servers that do not.
+    (("unbalanced",), _crash("memory-unbalanced", r"The memory capacity is unbalanced", grade=Grade.NOTE)),
+    (("profiled value",), _crash("token-cap", r"max_total_tokens=\d+ is larger than the profiled", grade=Grade.NOTE)),
+    (
+        ("was reduced from", "fewer than --context-length"),
+        _crash(
+            "small-pool",
+            r"max_running_requests was reduced from",
+            r"KV pool holds \d+ tokens, fewer than --context-length",
+            grade=Grade.NOTE,
+        ),
+    ),
+    (("lower your batch size",), _crash("token-pool-exhausted", r"out of memory\. Try to lower", grade=Grade.NOTE)),
+    (("Disable ",), _crash("no-graph", r"^Disable .*(?:CUDA|cuda) graph", grade=Grade.NOTE)),
+    (("kill_process_tree",), _crash("cleanup", r"kill_process_tree called: ", grade=Grade.NOTE)),
+    (("Health check failed",), _crash("unhealthy", r"Health check failed\.", grade=Grade.NOTE)),
     # A rank that gave up a communication buffer and went on: the others will wait for it.
     (
         ("out of memory",),

@@ -24,6 +24,8 @@ EARLIER_LIVES_LIMIT = 50
 PREFIX_LIMIT = 2000
 """Bracketed prefixes remembered: ranks times the seconds that are still being logged."""
 HEAD_LIMIT = 500
+DULL_LIMIT, DULL_LENGTH = 2000, 500
+"""Messages remembered as saying nothing: every rank prints them, and each takes a look for many words."""
 LEARN_AFTER = 3
 """A prefix of no known form is taken for one when it has stood before this many bracketed lines."""
 
@@ -61,6 +63,7 @@ class Classifier:
         self._lives = 1
         self._prefixes: dict[str, tuple[str, str, int]] = {}
         self._coloured = False
+        self._dull: set[str] = set()
         self._heads: set[str] = set()
         self._outers: list[str] = []
         self._unknown_outer: dict[str, int] = {}
@@ -180,10 +183,10 @@ class Classifier:
         if life.blocks:
             life.close_messages()
         life.last_time = time
-        head = message[: vocabulary.HEAD_LENGTH]
-        if head in vocabulary.NOISE_HEADS:
+        if message[: vocabulary.NOISE_LENGTH] in vocabulary.NOISE_HEADS:
             return
-        if not life.first_time and head != "server_ar":
+        head = message[: vocabulary.HEAD_LENGTH]
+        if not life.first_time and head != "server_a":
             life.first_time = time
         rows = vocabulary.HEADS.get(head)
         if rows is not None:
@@ -194,14 +197,19 @@ class Classifier:
                         life = self._life
                     events.append(life.track(rank).tell(row, line, time, message))
                     return
-        if head == "INFO:    " and "Uvicorn" not in message and "hutdown" not in message:
+        if head == "INFO:   " and "Uvicorn" not in message and "hutdown" not in message:
             return
-        if head == "server_ar" and message.startswith("server_args="):
+        if head == "server_a" and message.startswith("server_args="):
             self._server_args(line, message, time, events)
-        elif has_words(message):
-            event = life.message(line=line, text=message, time=time, rank=rank)
-            if event is not None:
-                events.append(event)
+        elif message not in self._dull:
+            if has_words(message):
+                event = life.message(line=line, text=message, time=time, rank=rank)
+                if event is not None:
+                    events.append(event)
+            elif len(message) < DULL_LENGTH:
+                if len(self._dull) > DULL_LIMIT:
+                    self._dull.clear()
+                self._dull.add(message)
 
     def _loose(self, line: int, text: str, events: list[Event]) -> None:
         """A line without SGLang's bracket: part of a traceback, a bar, another logger, or a custom format."""

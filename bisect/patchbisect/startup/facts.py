@@ -27,6 +27,8 @@ def facts_of(life: Life, args: ServerArgs, progress: Progress) -> dict[str, Any]
         facts["kv_tokens_all_dp"] = _all_dp(facts, progress)
     if life.port is not None:
         facts["port"] = life.port
+    if life.timings:
+        facts["timings_s"] = dict(life.timings)
     if life.probes:
         facts["probes"] = _probes(life)
     return facts
@@ -115,7 +117,8 @@ def pools_of(progress: Progress, *, role: Role) -> list[Mark]:
 
 
 def _pool_facts(facts: dict[str, Any], pools: list[Mark], progress: Progress) -> None:
-    sized = [mark for mark in pools if "tokens" in mark.detail]
+    real = [mark for mark in pools if not mark.text("bound")]
+    sized = [mark for mark in real if "tokens" in mark.detail]
     totals = [int(m.detail["tokens"]) for _, m in progress.marks(kind=Kind.TOTALS)]
     full = [int(m.detail["full"]) for m in pools if "full" in m.detail]
     swa = [int(m.detail["swa"]) for m in pools if "swa" in m.detail]
@@ -129,7 +132,7 @@ def _pool_facts(facts: dict[str, Any], pools: list[Mark], progress: Progress) ->
         swa = [int(m.detail["tokens"]) for m in sized if m.detail.get("name", "").startswith("SWA")]
     if swa:
         facts["swa_tokens"] = swa[-1]
-    sizes = [size for size in map(pool_gb, pools) if size is not None]
+    sizes = [size for size in map(pool_gb, real) if size is not None]
     if sizes:
         facts["kv_gb"] = round(sum(sizes), 2)
     states = [size for size in map(mamba_gb, pools) if size is not None]

@@ -58,15 +58,18 @@ class Activity:
     bar_line: int = 0
 
 
-_TIME_ONLY_NOISE = re.compile(r"Attempt \d+: Please wait")
 _PROBE = re.compile(r"\bPROBE (?P<name>[\w.\-]+)(?P<rest>(?: [\w.\-]+=.*)?)$")
 _PAIR = re.compile(r"([\w.\-]+)=(\"[^\"]*\"|'[^']*'|\S+)")
-_EXIT_CODE = re.compile(r"[Ee]xit(?:ed with)? ?code[:= ]*(?:an exit code )?(-?\d+)|exitcode=(-?\d+)|an exit code (\d+)")
+_EXIT_CODE = re.compile(
+    r"[Ee]xit(?:ed with|ed prematurely with)? ?code[:= ]*(?:an exit code )?(-?\d+)"
+    r"|exitcode=(-?\d+)|an exit code (\d+)"
+)
 _REDUCED = re.compile(
     r"Automatically (?:reduce|adjust|set) --?mem-fraction-static to (\d\.\d+)|mem_fraction_static is set to (\d\.\d+)"
 )
 _CURRENT_VALUE = re.compile(r"Current value: (?:self\.server_args\.)?mem_fraction_static=(\d*\.?\d+)")
 _WAITING_FOR = re.compile(r"timed out waiting for ranks: ([\d, ]+)")
+_TIMING = re.compile(r"(\w+)=(\d+(?:\.\d+)?)")
 _BOUND = re.compile(r"bind on address \('[^']*', (\d+)")
 _SHUTDOWN = re.compile(
     r"SIGTERM received|Gracefully exiting|Shutting down|Received SIGINT|Application shutdown complete"
@@ -91,7 +94,16 @@ WORDS: tuple[str, ...] = (
         "mem-fraction-static",
         "mem_fraction_static",
     ),
-    *("xit code", "exitcode", "Logging error", "Exception ignored", "in ASGI", "never retrieved"),
+    *(
+        "Engine startup timings",
+        "xit code",
+        "exitcode",
+        "exited with code",
+        "Logging error",
+        "Exception ignored",
+        "in ASGI",
+        "never retrieved",
+    ),
 )
 
 
@@ -132,6 +144,7 @@ class Life:
         self.fraction: str = ""
         self.fraction_line = 0
         self.waited_for: tuple[int, ...] = ()
+        self.timings: dict[str, float] = {}
         self.probes: dict[tuple[str, str], Probe] = {}
         self.activity = Activity()
         self.last_line = line
@@ -258,6 +271,8 @@ class Life:
             found = _EXIT_CODE.search(text)
             if found is not None:
                 self.exit_code = _exit_code(text, int(next(group for group in found.groups() if group)))
+        if "Engine startup timings" in text:
+            self.timings = {name: float(value) for name, value in _TIMING.findall(text)}
         found = _BOUND.search(text) if "bind on address" in text else None
         if found is not None:
             self.port = int(found[1])

@@ -122,7 +122,7 @@ class RankTrack:
         if kind is Kind.POOL or kind is Kind.SIZING:
             self.seen_pool |= kind is Kind.POOL
             return Role.DRAFT if self.pool_ends else Role.TARGET
-        if kind is Kind.CAPTURE_BEGIN or kind is Kind.CAPTURE_END:
+        if kind is Kind.CAPTURE_BEGIN or kind is Kind.CAPTURE_END or kind is Kind.CAPTURE_NOTE:
             self.seen_pool = True
             return self._capture_role(message)
         if kind is Kind.LOAD_BEGIN or kind is Kind.LOAD_END:
@@ -143,7 +143,7 @@ class RankTrack:
         return Role.DRAFT if self.loads > 1 or self._draft_loads_follow_pool else Role.TARGET
 
     def _capture_role(self, message: str) -> Role:
-        if message.startswith("Capture draft"):
+        if "draft" in message[:40]:
             return Role.DRAFT
         if not message.startswith("Capture cuda graph"):
             return Role.TARGET

@@ -28,6 +28,7 @@ class Kind(Enum):
     KERNELS = "kernels"
     CAPTURE_BEGIN = "capture-begin"
     CAPTURE_END = "capture-end"
+    CAPTURE_NOTE = "capture-note"
     TOTALS = "totals"
 
 
@@ -44,6 +45,7 @@ MEANING: Mapping[Kind, tuple[Stage, Stage | None]] = {
     Kind.KERNELS: (Stage.KERNEL_WARMUP, Stage.KV_ALLOC),
     Kind.CAPTURE_BEGIN: (Stage.GRAPH_CAPTURE, Stage.KERNEL_WARMUP),
     Kind.CAPTURE_END: (Stage.GRAPH_CAPTURE, Stage.GRAPH_CAPTURE),
+    Kind.CAPTURE_NOTE: (Stage.GRAPH_CAPTURE, Stage.KERNEL_WARMUP),
     Kind.TOTALS: (Stage.GRAPH_CAPTURE, Stage.GRAPH_CAPTURE),
 }
 
@@ -89,8 +91,9 @@ _FIELDS: Mapping[str, re.Pattern[str]] = {
         "cell": r"bytes_per_full_token=NUM",
         "budget": r"available_bytes=NUM GB",
         "mamba": r"^(Mamba Cache is allocated\..*)",
-        "host": r"Allocating NUM GB host memory",
-        "what": r"^Capture ((?:[a-z]+ )*?)(?:CUDA|cuda) graph",
+        "bound": r"(VA upper bound)",
+        "host": r"NUM GB host memory",
+        "what": r"^Capture ((?:[\w-]+ )*?)(?:(?:CUDA|cuda|cpu) graph )?(?:begin|end)\b",
         "case": r"(CUDA|cuda) graph",
         "bs": r"\bbs=(\[[^\]]*\])",
         "context": r"context_len=(\d+)",
@@ -104,8 +107,7 @@ def _row(kind: Kind, head: str, gate: str, *fields: str) -> Milestone:
     return Milestone(kind, head, re.compile(gate), {name: _FIELDS[name] for name in fields}, MEANING[kind][0])
 
 
-_POOL_FIELDS = ("tokens", "k", "v", "kv", "name", "dtype")
-_CAPTURE_HEADS = ("Capture cuda graph", "Capture draft", "Capture target", "Capture piecewise", "Capture CUDA graph")
+_POOL_FIELDS = ("tokens", "k", "v", "kv", "name", "dtype", "bound")
 
 MILESTONES: tuple[Milestone, ...] = (
     # begin: all; "Init parallel" from 0.5.21. end: from 0.4.4, "elapsed" from 0.5.9
@@ -125,16 +127,30 @@ MILESTONES: tuple[Milestone, ...] = (
     # from 0.5.3 to 0.5.12
     _row(Kind.SIZING, "Using KV cache dtype", r"Using KV cache dtype: \w", "dtype"),
     # DeepSeek-V4, from 0.5.12
-    _row(Kind.SIZING, "DSV4 memory calculation", r"DSV4 memory calculation: bytes_per_full_token=\d", "cell", "budget"),
+    _row(
+        Kind.SIZING, "DSV4 memory calculation", r"DSV4 memory calculation: .*bytes_per_full_token=\d", "cell", "budget"
+    ),
     _row(Kind.POOL, "DSV4 pool sizes", r"DSV4 pool sizes: full=\d", "full", "swa"),
     _row(Kind.POOL, "Initialize DeepSeekV4TokenToKVPool", r"Initialize DeepSeekV4TokenToKVPool with \w+=\d"),
     # hybrid sliding window
+    *(
+        _row(
+            Kind.POOL,
+            f"Use {word} window memory pool",
+            r"Use [Ss]liding window memory pool\b.*_tokens=\d",
+            "full",
+            "swa",
+        )
+        for word in ("sliding", "Sliding")
+    ),
+    _row(Kind.POOL, "SWAKVPool", r"SWAKVPool .*\d GB, swa size: \d"),
+    # one pool for everything, and pools sized after the graphs: the newest releases, off by default
+    _row(Kind.POOL, "[unified-memory-pool]", r"\[unified-memory-pool\]"),
     _row(
         Kind.POOL,
-        "Use sliding window memory pool",
-        r"Use sliding window memory pool\b.*_layer_tokens=\d",
-        "full",
-        "swa",
+        "Post-capture KV sizing",
+        r"Post-capture KV sizing: (?:(?:draft )?KV cache allocated\. .*#tokens: |full_layer_tokens=)\d",
+        *("tokens", "kv", "full", "swa"),
     ),
     # from 0.4.2; "#tokens" from 0.4.4, MLA from 0.4.6, dtype from 0.5.13, pool names from 0.5.17,
     # "VA upper bound" from 0.5.18
@@ -146,20 +162,18 @@ MILESTONES: tuple[Milestone, ...] = (
     # from 0.5.2; "5.86GB" and "5.86 GB" both occur
     _row(Kind.POOL, "Mamba Cache is allocated", r"Mamba Cache is allocated\.", "mamba"),
     _row(Kind.POOL_END, "Memory pool end", r"Memory pool end\. avail mem=-?\d", "avail"),
-    _row(Kind.HOST_POOL, "Allocating ", r"Allocating \d[\d.]* GB host memory", "host"),
+    _row(Kind.HOST_POOL, "Allocating ", r"Allocating (?:\d|\S+ hierarchical KV host pool).* GB host memory", "host"),
     # from 0.5.4
     _row(Kind.KERNELS, "Running FlashInfer autotune", r"Running FlashInfer autotune"),
     _row(Kind.KERNELS, "FlashInfer autotune completed", r"FlashInfer autotune completed"),
     # decode, draft, piecewise (0.5.6-0.5.13) and prefill graphs; two-word names from 0.5.14; "bs=" moves to the
     # end line in 0.5.22
-    *(
-        _row(kind, head, rf"Capture (?:[a-z]+ )*(?:CUDA|cuda) graph {edge}\b", *fields)
-        for head in _CAPTURE_HEADS
-        for kind, edge, fields in (
-            (Kind.CAPTURE_BEGIN, "begin", ("avail", "what", "case", "bs")),
-            (Kind.CAPTURE_END, "end", ("avail", "used", "elapsed", "what", "case", "bs")),
-        )
-    ),
+    _row(Kind.CAPTURE_BEGIN, "Capture ", r"Capture [\w -]+? begin\b", "avail", "what", "case", "bs"),
+    _row(Kind.CAPTURE_END, "Capture ", r"Capture [\w -]+? end\b", "avail", "used", "elapsed", "what", "case", "bs"),
+    # 0.4.7-0.5.13, rank 0
+    _row(Kind.CAPTURE_NOTE, "Capture ", r"Capture (?:cuda|cpu) graph (?:bs|num tokens) \S"),
+    # from 0.5.18, only with --startup-weight-load-mode=overlap
+    _row(Kind.CAPTURE_NOTE, "Load weight end. Committed", r"Load weight end\. Committed real weights", "elapsed"),
     # every rank up to 0.4.6, TP rank 0 only from 0.4.7; available_cpu_mem on a CPU
     _row(
         Kind.TOTALS,
@@ -169,7 +183,7 @@ MILESTONES: tuple[Milestone, ...] = (
     ),
 )
 
-HEAD_LENGTH = 9
+HEAD_LENGTH = 8
 
 HEADS: Mapping[str, tuple[Milestone, ...]] = {
     key: tuple(row for row in MILESTONES if row.head[:HEAD_LENGTH] == key)
@@ -178,6 +192,7 @@ HEADS: Mapping[str, tuple[Milestone, ...]] = {
 """Milestones by the first characters of the message: a message of another head is none."""
 
 
+NOISE_LENGTH = 9
 NOISE_HEADS = frozenset({"Prefill b", "Decode ba", "Ignore im", "Custom al", "Attention", "Load chat"})
 """First characters of messages that a healthy server prints in masses and that mean nothing for its start."""
 
@@ -200,6 +215,7 @@ _EMBEDDED = tuple(
     dict.fromkeys(
         (
             *(row.head for row in MILESTONES if len(row.head) > HEAD_LENGTH + 1),
+            *("Capture cuda graph", "Capture draft", "Capture target", "Capture piecewise", "Allocating "),
             "server_args=ServerArgs(",
             "server_args={",
             FIRED_UP,
