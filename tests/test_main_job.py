@@ -98,7 +98,8 @@ def test_trial_speaks_the_language_of_git_bisect_run(project: FakeProject, point
     assert project.run("trial", point, *words).returncode == code
 
 
-def test_git_bisect_run_finds_the_same_upstream_commit(tmp_path: Path) -> None:
+def test_git_bisect_run_finds_the_same_upstream_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PATCHBISECT_HOME", raising=False)
     project = fake_project(tmp_path, guilty=0, patches=1)
     upstream = project.upstream
     commits = [upstream.commit(GOOD if k < 3 else OOM, files={"step.py": f"{k}\n"}) for k in range(5)]
