@@ -7,6 +7,7 @@ would change trees, so their configuration is shut out, except where the network
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -165,7 +166,8 @@ class Git:
             except git.exc.GitCommandNotFound as error:
                 raise UsageError("git is not installed, or not on PATH", remedy="Install git 2.38 or later.") from error
         said = _bytes(err).decode("utf-8", "replace")
-        if status and timeout is not None and "did not complete in" in said:
+        # By its signal: GitPython's own words about a time-out come too late now and then.
+        if timeout is not None and status == -signal.SIGKILL:
             said = f"fatal: did not answer within {timeout:g} s"
         return Ran(status=status, out=_bytes(out), err=said)
 
