@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from patchbisect import command
 from patchbisect.box import (
@@ -65,6 +65,14 @@ class Watcher(Protocol):
 
     def event(self, event: Event, elapsed_s: float) -> None:
         """Something that the log said, ``elapsed_s`` seconds after the launch."""
+
+
+@runtime_checkable
+class SampleWatcher(Protocol):
+    """A watcher that wants the box's samples too."""
+
+    def signals(self, signals: Signals, elapsed_s: float) -> None:
+        """What the box measured, ``elapsed_s`` seconds after the launch."""
 
 
 class Silent:
@@ -386,7 +394,10 @@ class _Follower:
                     self.watcher.event(event, elapsed)
             elif isinstance(item, Signals):
                 signals = item
-                self.samples.append({"t": round(time.monotonic() - begun, 3), **_known(item)})
+                elapsed = time.monotonic() - begun
+                self.samples.append({"t": round(elapsed, 3), **_known(item)})
+                if isinstance(self.watcher, SampleWatcher):
+                    self.watcher.signals(item, elapsed)
             elif isinstance(item, Exited):
                 self.classifier.close()
                 return self.classifier.verdict(replace(signals, alive=False, exit_code=item.exit_code))

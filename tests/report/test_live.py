@@ -19,7 +19,7 @@ def test_what_is_watched_can_be_followed_from_another_shell(tmp_path: Path, caps
         watcher.step("launching on port 1")
         for event in classifier.feed(case("cpu/02-mem-too-low")):
             watcher.event(event, 1.0)
-        watcher.signals(Signals(silent_for_s=0.5), 2.0, gpus=[[0, 1.0, 2.0]])
+        watcher.signals(Signals(silent_for_s=0.5, gpu_used_gb=2.0), 2.0)
         watcher.search(changes=8, candidates=4, confidence=None, launches=1, expected=5.0)
         (path,) = live.running(tmp_path)
         now = live.now(path)

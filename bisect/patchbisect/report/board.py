@@ -8,7 +8,7 @@ the process that runs the trial and in one that watches from another shell.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rich.console import Group, RenderableType
@@ -20,6 +20,7 @@ from patchbisect.startup import Event
 from patchbisect.wire import Json
 
 _BAR_WIDTH = 24
+_LINE_WIDTH = 110
 _STEPS_SHOWN = 4
 _LONG_SILENCE_S = 10.0
 
@@ -27,6 +28,23 @@ _LONG_SILENCE_S = 10.0
 def event_message(event: Event, elapsed_s: float) -> Json:
     """What a log line said, as a message."""
     return {"kind": "event", "t": round(elapsed_s, 3), **event.document()}
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU, or the fullest one where a sample does not tell them apart: memory in use, GiB, and utilisation, %."""
+
+    name: str
+    used_gb: float
+    util: float | None = None
+
+
+def gpus_of(sample: Json) -> Iterator[Gpu]:
+    """The GPUs of one of the box's samples."""
+    for index, used_gb, *util in sample.get("gpus") or ():
+        yield Gpu(f"GPU {index}", used_gb, *util)
+    if sample.get("gpu_used_gb") is not None and not sample.get("gpus"):
+        yield Gpu("fullest GPU", sample["gpu_used_gb"], sample.get("gpu_util"))
 
 
 @dataclass(slots=True)
@@ -49,7 +67,7 @@ class Board:
     ranks: dict[str, RankBoard] = field(default_factory=dict)
     elapsed: float = 0.0
     last_line: str = ""
-    gpus: list[Sequence[float]] = field(default_factory=list)
+    gpus: list[Gpu] = field(default_factory=list)
     highest_gb: float = 0.0
     silent_for_s: float = 0.0
     search: Json = field(default_factory=dict)
@@ -68,9 +86,9 @@ class Board:
         elif kind == "event":
             self._event(message)
         elif kind == "signals":
-            self.gpus = list(message.get("gpus") or ())
             self.silent_for_s = float(message.get("silent_for_s") or 0.0)
-            self.highest_gb = max([self.highest_gb, *(gpu[1] for gpu in self.gpus)])
+            self.gpus = list(gpus_of(message))
+            self.highest_gb = max([self.highest_gb, *(gpu.used_gb for gpu in self.gpus)])
         elif kind == "search":
             self.search = {name: value for name, value in message.items() if name != "kind"}
         elif kind == "end":
@@ -169,11 +187,11 @@ def _ranks(board: Board, *, now: float) -> Table:
 
 def _gpus(board: Board) -> Table:
     table = Table.grid(padding=(0, 1))
-    for index, used, *more in board.gpus:
-        filled = round(_BAR_WIDTH * used / board.highest_gb) if board.highest_gb else 0
+    for gpu in board.gpus:
+        filled = round(_BAR_WIDTH * gpu.used_gb / board.highest_gb) if board.highest_gb else 0
         bar = Text("█" * filled, style="blue") + Text("·" * (_BAR_WIDTH - filled), style="dim")
-        util = f"{more[0]:.0f}%" if more else ""
-        table.add_row(Text(f"GPU {index:.0f}"), bar, Text(f"{used:.1f} GiB"), Text(util))
+        util = f"{gpu.util:.0f}%" if gpu.util is not None else ""
+        table.add_row(Text(gpu.name), bar, Text(f"{gpu.used_gb:.1f} GiB"), Text(util))
     return table
 
 
@@ -190,4 +208,5 @@ def plain(message: Json) -> str:
         return ""
     rank = f" {message['rank']}" if message.get("rank") else ""
     stage = message.get("stage") or message["what"]
-    return f"  {message['t']:6.1f} s  {stage:13}{rank} {printable(message['text'][:110])}"
+    text = message["text"].removesuffix(": Traceback (most recent call last):")
+    return f"  {message['t']:6.1f} s  {stage:13}{rank} {printable(text[:_LINE_WIDTH])}".rstrip()

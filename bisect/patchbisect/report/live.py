@@ -38,11 +38,9 @@ class Watching:
     def event(self, event: Event, elapsed_s: float) -> None:
         self._tell(event_message(event, elapsed_s))
 
-    def signals(self, signals: Signals, elapsed_s: float, *, gpus: list[list[float]] | None = None) -> None:
-        """The box's sample: ``gpus`` as ``[[index, used GiB, utilisation %], …]``."""
-        self._tell(
-            {"kind": "signals", "t": round(elapsed_s, 3), "gpus": gpus or [], "silent_for_s": signals.silent_for_s}
-        )
+    def signals(self, signals: Signals, elapsed_s: float) -> None:
+        measured = {name: getattr(signals, name) for name in ("gpu_used_gb", "gpu_util", "silent_for_s")}
+        self._tell({"kind": "signals", "t": round(elapsed_s, 3), **measured})
 
     def search(
         self, *, changes: int, candidates: int, confidence: float | None, launches: int, expected: float

@@ -10,6 +10,7 @@ from patchbisect.errors import UsageError
 from patchbisect.records import Store
 from patchbisect.redact import MASK
 from patchbisect.report import drawing
+from patchbisect.report.board import gpus_of
 from patchbisect.report.drawing import Bars, Drawing
 from patchbisect.report.sources import Source, recorded
 from patchbisect.report.text import (
@@ -393,10 +394,8 @@ def gpu_series(samples: Sequence[Json]) -> dict[str, list[tuple[float, float]]]:
     series: dict[str, list[tuple[float, float]]] = {}
     begin = samples[0]["t"] if samples and samples[0]["t"] > _EPOCH_S else 0.0
     for sample in samples:
-        for index, used_gb, *_ in sample.get("gpus", ()):
-            series.setdefault(f"GPU {index}", []).append((sample["t"] - begin, used_gb))
-        if sample.get("gpu_used_gb") is not None and not sample.get("gpus"):
-            series.setdefault("fullest GPU", []).append((sample["t"] - begin, sample["gpu_used_gb"]))
+        for gpu in gpus_of(sample):
+            series.setdefault(gpu.name, []).append((sample["t"] - begin, gpu.used_gb))
     return series
 
 

@@ -8,7 +8,6 @@ import invoke
 
 from patchbisect.tasks.face import console, emit, negative, say, task
 from patchbisect.tasks.lab import mirror_of, rig_of
-from patchbisect.tasks.watching import Lines
 
 if TYPE_CHECKING:
     from patchbisect.bisection import Asked, Question
@@ -28,6 +27,7 @@ _HELP = {
     "budget-launches": "stop after so many launches with the best that is known",
     "resume": "go on with the last bisection, or with --of ID",
     "of": "the bisection to resume or read",
+    "plain": "lines instead of a screen while it runs",
     "plan": "print the timeline and the expected number of launches; launch nothing",
     "json": "print one JSON document",
 }
@@ -50,6 +50,7 @@ def bisect(
     resume: bool = False,
     of: str = "",
     plan: bool = False,
+    plain: bool = False,
     json: bool = False,
 ) -> None:
     """Name the change between two points that broke the start, and prove it.
@@ -79,13 +80,17 @@ def bisect(
         ),
         resume=(of or "last") if resume else "",
         plan=plan,
+        plain=plain,
         json=json,
     )
 
 
-def conducted(project: Project, asked: Asked, *, resume: str, plan: bool = False, json: bool = False) -> None:
+def conducted(
+    project: Project, asked: Asked, *, resume: str, plan: bool = False, plain: bool = False, json: bool = False
+) -> None:
     """One bisection, begun or resumed, shown as it goes and at its end."""
     from patchbisect.bisection import AnswerKind, OnRig, begin, conduct, finding_to_json, resumed, understand
+    from patchbisect.report.live import watching
     from patchbisect.report.text import finding_page
 
     journal = None
@@ -102,13 +107,15 @@ def conducted(project: Project, asked: Asked, *, resume: str, plan: bool = False
         journal = journal or begin(asked, project=project)
         question = understood.question
         say(f"bisection {journal.identifier}: {asked.good} .. {asked.bad}, {len(question.timeline.changes)} changes")
-        finding = conduct(
-            question,
-            OnRig(rig, until=question.until, watcher=Lines()),
-            journal=journal,
-            store=rig.store,
-            notify=lambda text: say(f"- {text}"),
-        )
+        what = f"bisection {journal.identifier}: {asked.good} .. {asked.bad} on {rig.box_name}"
+        with watching(project.state, what=what, plainly=plain) as watcher:
+            finding = conduct(
+                question,
+                OnRig(rig, until=question.until, watcher=watcher),
+                journal=journal,
+                store=rig.store,
+                notify=lambda text: watcher.step(f"- {text}"),
+            )
     document = {"id": journal.identifier, **finding_to_json(finding)}
     if json:
         emit(document)

@@ -14,7 +14,6 @@ from patchbisect.tasks.face import console, emit, negative, say, task
 from patchbisect.tasks.face import explain as explained
 from patchbisect.tasks.lab import mirror_of, rig_of
 from patchbisect.tasks.logs import chunks
-from patchbisect.tasks.watching import Lines
 
 if TYPE_CHECKING:
     from patchbisect.bisection import Target
@@ -32,7 +31,14 @@ _LAUNCH_HELP = {
 }
 
 
-@task(help={**_LAUNCH_HELP, "keep": "leave the server running when it got there"}, iterable=["set"])
+@task(
+    help={
+        **_LAUNCH_HELP,
+        "keep": "leave the server running when it got there",
+        "plain": "lines instead of a screen while it runs",
+    },
+    iterable=["set"],
+)
 def launch(
     ctx: invoke.Context,
     point: str = "worktree",
@@ -42,6 +48,7 @@ def launch(
     set: list[str] | None = None,
     port: int = 0,
     keep: bool = False,
+    plain: bool = False,
     json: bool = False,
 ) -> None:
     """Launch one point, show its stages live, and say what came of it. Nothing stays behind unless --keep.
@@ -57,7 +64,9 @@ def launch(
     from patchbisect.report.text import verdict_lines
 
     settings = tuple(set or ())
-    trial, wanted = launched(point, box=box, profile=profile, until=until, settings=settings, port=port, keep=keep)
+    trial, wanted = launched(
+        point, box=box, profile=profile, until=until, settings=settings, port=port, keep=keep, plain=plain
+    )
     record = Store(load_project().state / "runs").load(trial.record)
     if json:
         emit({"run": trial.record, "timings": dict(trial.timings), **record.verdict})
@@ -71,12 +80,13 @@ def launch(
 
 
 def launched(
-    point: str, *, box: str, profile: str, until: str, settings: tuple[str, ...], port: int, keep: bool
+    point: str, *, box: str, profile: str, until: str, settings: tuple[str, ...], port: int, keep: bool, plain: bool
 ) -> tuple[Trial, Stage]:
     """One trial of a named point, and the stage it was asked to reach."""
     from patchbisect.bisection import UNTIL, one_of
     from patchbisect.config import load_project
     from patchbisect.points import PointResolver
+    from patchbisect.report.live import watching
     from patchbisect.trial import prepare, run_trial
 
     project = load_project()
@@ -90,7 +100,9 @@ def launched(
         prepared = prepare(rig, resolved.point)
         code = prepared.code
         say(f"code from {code.source}, {len(code.patches)} patches, commit {code.commit[:12]}")
-        return run_trial(rig, prepared, until=wanted, watcher=Lines(), keep=keep, port=port or None), wanted
+        what = f"launch of {resolved.point.name} on {rig.box_name}"
+        with watching(project.state, what=what, plainly=plain) as watcher:
+            return run_trial(rig, prepared, until=wanted, watcher=watcher, keep=keep, port=port or None), wanted
 
 
 # What `git bisect run` makes of an exit code: 0 good, 1-124 and 126-127 bad, 125 skip, 128 and above stop.
@@ -122,7 +134,14 @@ def trial(
     try:
         sought = _target(target)
         ended, wanted = launched(
-            point, box=box, profile=profile, until=until, settings=tuple(set or ()), port=port, keep=False
+            point,
+            box=box,
+            profile=profile,
+            until=until,
+            settings=tuple(set or ()),
+            port=port,
+            keep=False,
+            plain=True,
         )
     except PatchbisectError as error:
         say(explained(error))
