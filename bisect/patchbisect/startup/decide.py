@@ -261,7 +261,7 @@ def _lost_rank(signals: Signals) -> tuple[str, int] | None:
     return next(((str(rank), code) for rank, code in exits.items() if code), None)
 
 
-_BY_SIGNAL = {
+BY_SIGNAL = {
     2: "terminated",
     3: "child-died",
     4: "illegal-instruction",
@@ -279,7 +279,7 @@ def _without_a_word(case: _Case, consequence: Reading | None, lost: tuple[str, i
     code = lost[1] if lost else case.life.exit_code if case.life.exit_code is not None else case.signals.exit_code
     number = None if code is None else -code if code < 0 else code - 128 if code > 128 else None
     if number is not None:
-        cause = _BY_SIGNAL.get(number, "killed")
+        cause = BY_SIGNAL.get(number, "killed")
     elif consequence is not None and consequence.cause.name == "killed":
         cause = "killed"
     elif code in (None, 0):

@@ -156,6 +156,13 @@ def _at_work(stage: Stage, life: Life, signals: Signals) -> bool:
     return busy and (_hears_a_compiler(life) or not spinning)
 
 
+CAUSES = (
+    *("nccl-init", "stuck-download", "stuck-after-load", "stuck-load"),
+    *("allreduce-fusion-rendezvous", "deepgemm-warmup"),
+)
+"""What ``silent_hang`` may say besides ``stuck-<stage>``."""
+
+
 def _cause(stage: Stage, life: Life, signals: Signals, missing: tuple[str, ...]) -> str:
     if stage is Stage.DIST_INIT:
         return "nccl-init"
