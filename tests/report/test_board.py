@@ -34,7 +34,7 @@ def test_every_rank_has_its_stage_its_times_and_its_free_memory() -> None:
     assert {rank.stage for rank in board.ranks.values()} == {"serving"}
     assert board.ranks["TP2"].free_gb == 44.5
     stages = [stage for stage, _ in board.ranks["TP0"].passed]
-    assert stages == ["dist-init", "weight-load", "kv-alloc", "graph-capture", "warmup"]
+    assert stages == ["import", "dist-init", "weight-load", "kv-alloc", "graph-capture", "warmup"]
     page = shown(board)
     assert "trial of HEAD" in page
     assert "44.50" in page
@@ -52,7 +52,7 @@ def test_a_new_launch_begins_anew_and_its_time_tells_how_long_is_left() -> None:
     board.apply({"kind": "step", "text": "launching on port 1"})
     board.apply({"kind": "event", "t": 100.0, "what": "stage", "stage": "import", "rank": "", "text": "x"})
     board.apply({"kind": "step", "text": "launching on port 1"})
-    assert board.ranks == {}
+    assert [(label, rank.stage, rank.passed) for label, rank in board.ranks.items()] == [("", "import", [])]
     search = {"changes": 64, "candidates": 16, "confidence": 0.8, "launches": 4, "expected": 9.2}
     board.apply({"kind": "search", **search})
     assert board.seconds_to_go == pytest.approx(520.0)

@@ -51,7 +51,7 @@ def gpus_of(sample: Json) -> Iterator[Gpu]:
 class RankBoard:
     """Where one rank is. ``since`` and ``seconds`` are seconds after the launch."""
 
-    stage: str = ""
+    stage: str = "import"
     since: float = 0.0
     free_gb: float | None = None
     passed: list[tuple[str, float]] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Board:
         if text.startswith("launching"):
             if self.elapsed:
                 self.launch_seconds.append(self.elapsed)
-            self.ranks, self.elapsed, self.last_line, self.gpus = {}, 0.0, "", []
+            self.ranks, self.elapsed, self.last_line, self.gpus = {"": RankBoard()}, 0.0, "", []
 
     def _event(self, message: Json) -> None:
         self.last_line = str(message.get("text") or self.last_line)
@@ -108,12 +108,14 @@ class Board:
             return
         # HTTP and ready lines have no rank: they are said for all.
         told = list(self.ranks) if message["what"] in ("http", "ready") and self.ranks else [message.get("rank", "")]
+        if told != [""]:
+            # The one that stood for all while nobody had a name.
+            self.ranks.pop("", None)
         name = stage if message.get("role") != "draft" else f"draft:{stage}"
         for label in told:
             rank = self.ranks.setdefault(label, RankBoard())
             if rank.stage != name:
-                if rank.stage:
-                    rank.passed.append((rank.stage, self.elapsed - rank.since))
+                rank.passed.append((rank.stage, self.elapsed - rank.since))
                 rank.stage, rank.since = name, self.elapsed
             if avail := message.get("values", {}).get("avail"):
                 rank.free_gb = float(avail)
