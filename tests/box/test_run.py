@@ -223,7 +223,8 @@ def test_a_tmpdir_is_short_enough_for_a_socket_and_gone_afterwards(box: Box, tmp
 
 def test_shared_memory_that_a_killed_server_leaves_is_removed(box: Box) -> None:
     code = (
-        "from multiprocessing import shared_memory as s, resource_tracker as r; m = s.SharedMemory(create=True, size=9);"
+        "from multiprocessing import shared_memory as s, resource_tracker as r; m = s.SharedMemory(create=True, size=9)"
+        ";"
         "r.unregister(m._name, 'shared_memory'); print(m.name, flush=True); import time; time.sleep(60)"
     )
     run = box.start(LaunchSpec("shm", (sys.executable, "-c", code)))

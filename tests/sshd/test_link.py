@@ -125,7 +125,8 @@ def test_a_jump_host_is_gone_through_and_its_key_is_checked_too(
 ) -> None:
     with running(Sshd(tmp_path / "jump")) as jump:
         (home / ".ssh" / "config").write_text(
-            f"Host inner\n  HostName 127.0.0.1\n  Port {sshd.port}\n  IdentityFile {sshd.client_key}\n  ProxyJump outer\n"
+            f"Host inner\n  HostName 127.0.0.1\n  Port {sshd.port}\n  IdentityFile {sshd.client_key}\n"
+            f"  ProxyJump outer\n"
             f"Host outer\n  HostName 127.0.0.1\n  Port {jump.port}\n  IdentityFile {jump.client_key}\n"
         )
         inner = dataclasses.replace(settings, host="inner")

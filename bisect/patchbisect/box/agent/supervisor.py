@@ -154,6 +154,8 @@ class Supervisor:
         self._shm: set[str] = set()
         self._server: tuple[int, int] = (0, 0)
         self._probe = 0
+        self._children: list[subprocess.Popen[bytes]] = []
+        """Kept only to be kept: subprocess waits for a Popen that was dropped, and its exit code is lost to us."""
         self._adopted = False
         self._code: int | None = None
         self._died_at: float | None = None
@@ -183,6 +185,7 @@ class Supervisor:
             start_new_session=True,
         )
         os.close(log)
+        self._children.append(server)
         about = read_proc(server.pid)
         self._server = (server.pid, about.start if about else 0)
         self._save_state()
@@ -215,6 +218,7 @@ class Supervisor:
                     stdout=out,
                     stderr=err,
                 )
+                self._children.append(probe)
                 self._probe = probe.pid
 
     def _save_state(self) -> None:
@@ -257,12 +261,14 @@ class Supervisor:
                 next_sample = time.monotonic() + SAMPLE_EVERY_S
             if self._died_at is not None and not self._told and (not kin or self._patience() <= 0):
                 self._tell_exit(kin)
-            if self._told and not kin:
+            if self._told and not kin and not self._probe:
                 return
 
     def _kin(self) -> list[Proc]:
+        """The living processes of the launch, without our own question for the provenance."""
         if not self._adopted:
-            return [proc for proc in descendants([os.getpid()], process_table()) if proc.alive]
+            below = descendants([os.getpid()], process_table())
+            return [proc for proc in below if proc.alive and proc.pid != self._probe]
         kin = self._run.members()
         if self._died_at is None and self._server not in {(proc.pid, proc.start) for proc in kin}:
             self._died_at = time.monotonic()
@@ -287,6 +293,7 @@ class Supervisor:
                 self._code, self._died_at = code, time.monotonic()
             elif pid == self._probe:
                 os.rename(self._run.file("provenance.tmp"), self._run.file("provenance.json"))
+                self._probe = 0
             else:
                 rank = next((rank_of(name) for (known, _), name in self._known.items() if known == pid), None)
                 if rank is not None:
@@ -296,8 +303,6 @@ class Supervisor:
         grown = False
         for proc in kin:
             key = (proc.pid, proc.start)
-            if proc.pid == self._probe:
-                continue
             if rank_of(self._known.get(key, "")) is None:
                 grown = grown or key not in self._known
                 self._known[key] = title(proc.pid)[:200]

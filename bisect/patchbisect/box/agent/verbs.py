@@ -220,7 +220,8 @@ class Agent:
         store.keep(commit)
         place = self._work_tree(store, in_place)
         written, note = place.bring_to(commit, rescue=rescue, objects=store.repo)
-        answer = {"commit": place.commit(), "tree": place.proven(), "path": f"{place.path}/python"}
+        tree = place.proven() if written else place.tree(commit)  # all bytes were compared when nothing was written
+        answer = {"commit": place.commit(), "tree": tree, "path": f"{place.path}/python"}
         if answer["commit"] != commit or answer["tree"] != place.tree(commit):
             raise Refused("wrong-code", f"{place.path} holds tree {answer['tree']} of commit {answer['commit']}")
         write_json(f"{self._dir}/applied.json", {"patches": patches, "in_place": in_place})

@@ -7,7 +7,7 @@ import os
 import time
 
 from .base import Refused
-from .git import EMPTY_TREE, blob_mtime, git, tree_id
+from .git import EMPTY_TREE, blob_id, blob_mtime, git, tree_id
 
 
 class WorkTree:
@@ -45,14 +45,37 @@ class WorkTree:
         return tree_id(f"{self.path}/{folder}", ignore=ignore) if os.path.isdir(f"{self.path}/{folder}") else ""
 
     def changed(self) -> list[str]:
-        """Tracked files that differ from the commit, and in ``applied/`` files that were added to the package."""
-        if not self.commit():
+        """Tracked files that differ from the commit, and in ``applied/`` files that were added to the package.
+
+        The package is compared byte by byte: git itself trusts size and time, and ours say little (see ``_stamp``).
+        """
+        commit = self.commit()
+        if not commit:
             return []
         self._refresh()
-        found = self._git("diff-index", "--name-only", "-z", self.commit()).split("\0")
-        if self._own:
-            found += self._git("ls-files", "--others", "-z", "--exclude=__pycache__", "--", "python/sglang").split("\0")
-        return sorted(filter(None, found))
+        found = set(self._git("diff-index", "--name-only", "-z", commit).split("\0"))
+        for line in filter(None, self._git("ls-tree", "-r", "-z", commit, "--", "python/sglang").split("\0")):
+            about, _, name = line.partition("\t")
+            if self._blob(name) != about.split()[2]:
+                found.add(name)
+        return sorted(filter(None, found | set(self._added())))
+
+    def _blob(self, name: str) -> str:
+        path = f"{self.path}/{name}"
+        try:
+            if os.path.islink(path):
+                return blob_id(os.fsencode(os.readlink(path)))
+            with open(path, "rb") as file:
+                return blob_id(file.read())
+        except OSError:
+            return ""
+
+    def _added(self) -> list[str]:
+        """Files in the package of ``applied/`` that are in no commit. In the user's checkout they are the user's."""
+        if not self._own:
+            return []
+        words = ("ls-files", "--others", "-z", "--exclude=__pycache__", "--", "python/sglang")
+        return [name for name in self._git(*words).split("\0") if name]
 
     def _refresh(self) -> None:
         with contextlib.suppress(Refused):  # it says so with an exit code when a file needs an update
@@ -75,13 +98,11 @@ class WorkTree:
             notes.append(f"what was changed by hand is kept as {self._rescue(before, changed)} in {self._repo}")
         if before == commit and not changed:
             return False, ""
+        for name in changed:
+            with contextlib.suppress(OSError):
+                os.unlink(f"{self.path}/{name}")
         if self._own:
             self._git("read-tree", "--reset", "-u", commit)
-            for name in self._git("ls-files", "--others", "-z", "--exclude=__pycache__", "--", "python/sglang").split(
-                "\0"
-            ):
-                if name in changed:
-                    os.unlink(f"{self.path}/{name}")
             self._git("update-ref", self._head, commit)
         else:
             branch = self._git("rev-parse", "--abbrev-ref", "HEAD").strip()

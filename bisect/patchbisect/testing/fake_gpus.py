@@ -1,0 +1,97 @@
+"""GPUs that are not there: a ``pynvml`` that tells what a file says, in a virtual environment of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+GIB = 2**30
+
+PYNVML = """\
+import json
+from types import SimpleNamespace as _Record
+
+class NVMLError(Exception):
+    pass
+
+def _state():
+    with open({state!r}) as file:
+        return json.load(file)
+
+def nvmlInit():
+    if _state()["broken"]:
+        raise NVMLError(_state()["broken"])
+
+def nvmlSystemGetDriverVersion():
+    return _state()["driver"]
+
+def nvmlDeviceGetCount():
+    return len(_state()["gpus"])
+
+def nvmlDeviceGetHandleByIndex(index):
+    return index
+
+def nvmlDeviceGetUUID(index):
+    return _state()["gpus"][index]["uuid"]
+
+def nvmlDeviceGetName(index):
+    return "Fake RTX"
+
+def nvmlDeviceGetMemoryInfo(index):
+    gpu = _state()["gpus"][index]
+    return _Record(total=gpu["total"], used=gpu["used"], free=gpu["total"] - gpu["used"])
+
+def nvmlDeviceGetUtilizationRates(index):
+    return _Record(gpu=_state()["gpus"][index]["util"])
+
+def nvmlDeviceGetComputeRunningProcesses(index):
+    return [_Record(pid=pid, usedGpuMemory=used) for pid, used in _state()["gpus"][index]["processes"]]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class FakeGpu:
+    """One reading: GiB used, percent busy, and (pid, GiB) of each process on it."""
+
+    used_gb: float = 0.5
+    util: int = 0
+    processes: Sequence[tuple[int, float]] = ()
+    uuid: str = ""
+    total_gb: float = 96.0
+
+
+class FakeGpus:
+    """A Python at ``python`` whose ``pynvml`` tells what was last ``set``."""
+
+    def __init__(self, folder: Path, *gpus: FakeGpu) -> None:
+        self._state = folder / "gpus.json"
+        venv.create(folder / "venv", symlinks=True)
+        self.python = folder / "venv" / "bin" / "python"
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        site = folder / "venv" / "lib" / version / "site-packages"
+        (site / "pynvml.py").write_text(PYNVML.format(state=str(self._state)))
+        self.set(*gpus)
+
+    def set(self, *gpus: FakeGpu, driver: str = "580.1", broken: str = "") -> None:
+        """What the next reading says; ``broken`` is what NVML fails with."""
+        state = {
+            "driver": driver,
+            "broken": broken,
+            "gpus": [
+                {
+                    "uuid": gpu.uuid or f"GPU-{index}",
+                    "total": int(gpu.total_gb * GIB),
+                    "used": int(gpu.used_gb * GIB),
+                    "util": gpu.util,
+                    "processes": [(pid, int(used * GIB)) for pid, used in gpu.processes],
+                }
+                for index, gpu in enumerate(gpus)
+            ],
+        }
+        partial = self._state.with_suffix(".tmp")
+        partial.write_text(json.dumps(state))
+        partial.rename(self._state)

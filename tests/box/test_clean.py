@@ -1,0 +1,183 @@
+"""Clean or not: leftovers of ours are swept, everything else is named and left alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from patchbisect.box import Box, LaunchSpec
+from patchbisect.testing.fake_gpus import FakeGpu, FakeGpus
+from tests.box.lab import alive, launch, leased, listen, settings_for, until_log
+
+
+@pytest.fixture
+def gpus(tmp_path: Path) -> FakeGpus:
+    return FakeGpus(tmp_path, FakeGpu(), FakeGpu(used_gb=0.6))
+
+
+@pytest.fixture
+def rig(tmp_path: Path, gpus: FakeGpus) -> Iterator[Box]:
+    settings = settings_for(
+        tmp_path, agent_python=str(gpus.python), lease_directory=str(tmp_path / "lease"), gpu_budget_s=0.3
+    )
+    with leased(settings, tmp_path) as box:
+        yield box
+
+
+@pytest.fixture
+def colleague() -> Iterator[int]:
+    """A process that is none of ours."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "--api-key", "hunter2hunter2"])
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+def test_a_box_without_gpus_says_why(box: Box) -> None:
+    facts = box.hello()
+    assert facts.gpu_source == "none"
+    assert "nvidia-smi is not on PATH" in facts.gpu_why
+    assert box.prove_clean().clean
+
+
+def test_gpus_are_told_with_their_source(rig: Box) -> None:
+    facts = rig.hello()
+    assert facts.gpu_source == "nvml"
+    assert [gpu.uuid for gpu in facts.gpus] == ["GPU-0", "GPU-1"]
+    assert facts.driver == "580.1"
+
+
+def test_a_process_on_a_gpu_is_named_with_user_command_and_memory_and_not_touched(
+    rig: Box, gpus: FakeGpus, colleague: int
+) -> None:
+    gpus.set(FakeGpu(), FakeGpu(used_gb=41.5, processes=[(colleague, 41.0)]))
+    report = rig.prove_clean()
+    assert not report.clean
+    (fault,) = report.faults
+    assert f"pid {colleague} (root: " in fault or f"pid {colleague} (" in fault
+    assert "holds 41.0 GiB of GPU 1" in fault
+    assert "hunter2" not in fault, "a command line may hold secrets"
+    assert alive(colleague)
+
+
+def test_memory_that_nobody_owns_is_a_fault_and_the_baseline_is_remembered(rig: Box, gpus: FakeGpus) -> None:
+    assert rig.prove_clean().clean
+    gpus.set(FakeGpu(used_gb=0.9), FakeGpu(used_gb=0.6))
+    assert rig.prove_clean().clean
+    gpus.set(FakeGpu(used_gb=1.3), FakeGpu(used_gb=0.6))
+    (fault,) = rig.prove_clean().faults
+    assert fault == "GPU 0 holds 1.3 GiB that no process owns (idle: 0.5)"
+
+
+def test_only_the_gpus_of_this_box_count(tmp_path: Path, gpus: FakeGpus, colleague: int) -> None:
+    gpus.set(FakeGpu(processes=[(colleague, 90.0)]), FakeGpu())
+    settings = settings_for(tmp_path, agent_python=str(gpus.python), gpus=(1,), lease_directory=str(tmp_path / "l"))
+    with leased(settings, tmp_path) as box:
+        assert box.prove_clean().clean
+        assert [gpu.index for gpu in box.hello().gpus] == [1]
+
+
+def test_memory_that_does_not_come_back_is_told_by_stop(rig: Box, gpus: FakeGpus) -> None:
+    rig.prove_clean()
+    run = launch(rig, "--line", "up", "--end", "hang")
+    listen(run, until=until_log(b"up"))
+    gpus.set(FakeGpu(used_gb=30.0), FakeGpu())
+    report = run.stop(0.0)
+    assert report.ended
+    assert report.faults == ("GPU 0 holds 30.0 GiB that no process owns (idle: 0.5)",)
+
+
+def test_signals_carry_the_fullest_and_the_busiest_gpu(rig: Box, gpus: FakeGpus) -> None:
+    gpus.set(FakeGpu(used_gb=3.0, util=7), FakeGpu(used_gb=20.0, util=5))
+    run = launch(rig, "--line", "up", "--end", "hang")
+    story = listen(run, until=lambda s: s.signals and s.signals.gpu_used_gb)
+    assert story.signals is not None
+    assert (story.signals.gpu_used_gb, story.signals.gpu_util) == (20.0, 7)
+    run.stop(0.0)
+
+
+@pytest.mark.parametrize("what", ["falls off", "driver", "foreign process"])
+def test_a_box_that_changes_during_a_launch_is_told(rig: Box, gpus: FakeGpus, colleague: int, what: str) -> None:
+    run = launch(rig, "--line", "up", "--end", "hang")
+    sampled = lambda s: s.signals is not None  # noqa: E731
+    listen(run, until=sampled)
+    if what == "falls off":
+        gpus.set(FakeGpu())
+    elif what == "driver":
+        gpus.set(FakeGpu(), FakeGpu(), driver="590.0")
+    else:
+        gpus.set(FakeGpu(processes=[(colleague, 8.0)]), FakeGpu(util=99))
+        listen(run, until=lambda s: s.signals and s.signals.gpu_util == 99)
+        gpus.set(FakeGpu(), FakeGpu())
+    report = run.stop(0.0)
+    expected = {
+        "falls off": "GPU GPU-1 fell off",
+        "driver": "the driver was 580.1 and is now 590.0",
+        "foreign process": f"pid {colleague} (",
+    }
+    assert any(said.startswith(expected[what]) for said in report.box_changed), report
+
+
+def test_a_port_in_use_is_named(box: Box) -> None:
+    port = box.free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        (fault,) = box.prove_clean(port).faults
+        assert fault.startswith(f"port {port} is held by pid {os.getpid()} (")
+    assert box.prove_clean(port).clean
+
+
+def test_leftovers_of_an_earlier_client_are_swept(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    with leased(settings, tmp_path) as box:
+        run = launch(box, "--grandchildren", "2", "--escape", "--line", "up", "--end", "hang")
+        listen(run, until=until_log(b"up"))
+    with leased(settings, tmp_path) as box:
+        report = box.prove_clean()
+        assert report.clean
+        assert report.swept == (f"launch {run.launch_id} had been left running: 3 processes ended",)
+
+
+def test_leftovers_are_swept_although_their_supervisor_was_killed(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    with leased(settings, tmp_path) as box:
+        run = launch(box, "--title", "sglang::x", "--grandchildren", "2", "--escape", "--line", "up", "--end", "hang")
+        listen(run, until=lambda s: b"up" in s.log and s.signals)
+        supervisor = int(
+            (tmp_path / "box" / "runs" / run.launch_id / "state.json")
+            .read_text()
+            .split('"supervisor": ')[1]
+            .split(",")[0]
+        )
+        os.kill(supervisor, signal.SIGKILL)
+        report = box.prove_clean()
+        assert report.swept == (f"launch {run.launch_id} had been left running: 3 processes ended",)
+
+
+def test_a_server_kept_on_purpose_is_named_and_not_swept(box: Box) -> None:
+    run = launch(box, "--line", "up", "--end", "hang", keep=True)
+    listen(run, until=until_log(b"up"))
+    report = box.prove_clean()
+    assert report.faults == (f"launch {run.launch_id} was kept running on purpose (port 0)",)
+    assert run.stop(0.0).killed
+
+
+def test_too_little_room_is_a_fault(tmp_path: Path) -> None:
+    with leased(settings_for(tmp_path, min_free_gb=1e9), tmp_path) as box:
+        (fault,) = box.prove_clean().faults
+        assert "GiB are free" in fault
+
+
+def test_many_launches_leave_nothing(box: Box, tmp_path: Path) -> None:
+    before = {path.name for path in Path("/tmp").glob("pb-*")}
+    for number in range(5):
+        run = box.start(LaunchSpec(f"n{number}", (sys.executable, "-c", "pass")))
+        listen(run)
+        assert run.stop(0.0).ended
+    assert {path.name for path in Path("/tmp").glob("pb-*")} == before

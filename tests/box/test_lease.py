@@ -1,0 +1,150 @@
+"""One user at a time."""
+
+from __future__ import annotations
+
+import getpass
+import threading
+from pathlib import Path
+
+import pytest
+
+from patchbisect.box import Box, LaunchSpec, open_box
+from patchbisect.box.agent import lease as book_module
+from patchbisect.box.agent.base import Refused
+from patchbisect.box.agent.lease import LeaseBook
+from patchbisect.box.failures import BoxBusy, LeaseLost
+from tests.box.lab import launch, listen, settings_for, until_log
+
+
+def take(book: LeaseBook, *, token: str = "t", ttl_s: float = 60.0, gpus: list[int] | None = None, steal: bool = False):
+    return book.acquire(token=token, owner="ada", host="here", reason="test", ttl_s=ttl_s, gpus=gpus or [], steal=steal)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    monkeypatch.setattr(book_module, "since_boot", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> LeaseBook:
+    return LeaseBook(str(tmp_path))
+
+
+def test_a_second_client_is_told_who_holds_the_box(book: LeaseBook) -> None:
+    assert take(book)["fence"] == 1
+    busy = take(book, token="other")["busy"]
+    assert (busy["owner"], busy["host"], busy["reason"]) == ("ada", "here", "test")
+
+
+def test_a_request_repeated_after_its_answer_was_lost_is_not_its_own_rival(book: LeaseBook) -> None:
+    take(book)
+    assert take(book)["fence"] == 2
+
+
+def test_an_expired_lease_can_be_taken_and_its_number_is_dead_then(book: LeaseBook, clock: list[float]) -> None:
+    take(book, ttl_s=10.0)
+    clock[0] += 11.0
+    book.check(1)
+    assert take(book, token="other")["fence"] == 2
+    with pytest.raises(Refused, match="taken away"):
+        book.check(1)
+
+
+def test_an_expired_lease_that_nobody_took_lives_again(book: LeaseBook, clock: list[float]) -> None:
+    take(book, ttl_s=10.0)
+    clock[0] += 11.0
+    assert book.renew(fence=1, ttl_s=10.0)["expires_in_s"] == 10.0
+    assert "busy" in take(book, token="other")
+
+
+def test_numbers_only_grow_also_after_release(book: LeaseBook) -> None:
+    take(book)
+    assert book.release(fence=1) == {"released": True}
+    assert book.release(fence=1) == {"released": False}
+    assert take(book)["fence"] == 2
+
+
+def test_stealing_says_whom_it_replaced(book: LeaseBook) -> None:
+    take(book)
+    stolen = take(book, token="other", steal=True)
+    assert [one["fence"] for one in stolen["replaced"]] == [1]
+    assert book.taken_over(1) == "ada on here"
+
+
+def test_leases_of_different_gpus_live_side_by_side(book: LeaseBook) -> None:
+    assert take(book, token="a", gpus=[0, 1])["fence"] == 1
+    assert take(book, token="b", gpus=[2, 3])["fence"] == 2
+    assert "busy" in take(book, token="c", gpus=[1, 2])
+    assert "busy" in take(book, token="d")
+    book.check(1)
+    assert book.taken_over(1) == ""
+
+
+def test_a_lease_does_not_outlive_a_reboot(book: LeaseBook, monkeypatch: pytest.MonkeyPatch) -> None:
+    take(book)
+    monkeypatch.setattr(book_module, "boot_id", lambda: "another boot")
+    assert book.status()["leases"] == []
+    assert take(book, token="other")["fence"] == 2
+
+
+def test_the_wall_clock_does_not_matter(book: LeaseBook, monkeypatch: pytest.MonkeyPatch) -> None:
+    take(book, ttl_s=60.0)
+    monkeypatch.setattr("time.time", lambda: 4e9)
+    assert "busy" in take(book, token="other")
+
+
+def test_commands_that_change_the_box_need_the_lease(tmp_path: Path) -> None:
+    with open_box("local", settings_for(tmp_path), state=tmp_path) as box:
+        with pytest.raises(LeaseLost):
+            box.prove_clean()
+        with pytest.raises(LeaseLost):
+            box.start(LaunchSpec("x", ("true",)))
+
+
+def test_two_clients_take_turns(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    with open_box("local", settings, state=tmp_path) as one, open_box("local", settings, state=tmp_path) as other:
+        with one.lease("first"):
+            with pytest.raises(BoxBusy, match=f"{getpass.getuser()} on .* \\(first\\)"), other.lease("second"):
+                pass
+            waiting = threading.Event()
+
+            def second() -> None:
+                waiting.set()
+                with other.lease("second", wait_s=30.0):
+                    pass
+
+            thread = threading.Thread(target=second)
+            thread.start()
+            waiting.wait()
+        thread.join(timeout=30)
+        assert not thread.is_alive()
+        assert one.leases() == ()
+
+
+def test_a_stolen_lease_ends_the_trial_of_its_old_holder(box: Box, tmp_path: Path) -> None:
+    run = launch(box, "--line", "up", "--end", "hang")
+    listen(run, until=until_log(b"up"))
+    with open_box("local", settings_for(tmp_path), state=tmp_path) as thief, thief.lease("mine now", steal=True):
+        with pytest.raises(LeaseLost, match="mine now"):
+            box.prove_clean()
+        with pytest.raises(LeaseLost):
+            box.start(LaunchSpec("another", ("true",)))
+        report = run.stop(0.0)
+        assert report.ended, "our own launch may always be ended"
+        assert any("lease" in said for said in report.box_changed)
+        assert thief.prove_clean().clean
+    box._fence = box.acquire("again")
+
+
+def test_a_lease_is_renewed_while_it_is_used(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path, lease_s=0.4)
+    with open_box("local", settings, state=tmp_path) as box, box.lease("long"):
+        run = launch(box, "--line", "up", "--end", "hang")
+        listen(run, until=lambda s: s.signals is not None and (s.signals.silent_for_s or 0) > 0.9)
+        (held,) = box.leases()
+        assert held.held_s > 0.8
+        assert held.expires_in_s > 0
+        run.stop(0.0)
