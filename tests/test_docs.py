@@ -40,7 +40,7 @@ def test_every_task_and_option_that_a_page_names_is_there(page: Path) -> None:
         if words[0].startswith("-"):
             continue
         assert words[0] in known, f"{page.name}: invoke {line}"
-        options = {flag for argument in namespace[words[0]].get_arguments() for flag in [f"--{argument.name}"]}
+        options = {f"--{name}" for argument in namespace[words[0]].get_arguments() for name in argument.names}
         options |= {option.replace("_", "-") for option in options}
         unknown = [
             word.split("=")[0] for word in words[1:] if word.startswith("--") and word.split("=")[0] not in options

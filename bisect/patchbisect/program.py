@@ -71,7 +71,7 @@ class Face(Program):
         for count in (2, 1):
             name = ".".join(words[:count])
             if name in namespace.task_names or name in namespace.collections:
-                return [f"--{argument.name}" for argument in namespace[name].get_arguments()]
+                return [f"--{flag}" for argument in namespace[name].get_arguments() for flag in argument.names]
         return [flag for flag in self.initial_context.flags if flag.startswith("--")]
 
 

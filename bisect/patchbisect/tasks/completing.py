@@ -52,7 +52,7 @@ def _words(line: str) -> list[str]:
 
 def _argument(words: Sequence[str], arguments: Sequence[Argument]) -> Argument | None:
     """The argument that the last of ``words`` is a value of, or the first positional one that is still missing."""
-    flags = {("--" if len(str(each.name)) > 1 else "-") + str(each.name): each for each in arguments}
+    flags = {("--" if len(flag) > 1 else "-") + flag: each for each in arguments for flag in each.names}
     for word in reversed(words[-2:]):
         if word in flags and flags[word].takes_value:
             return flags[word]
