@@ -73,6 +73,7 @@ def test_outside_of_a_repository_nothing_is_said(tmp_path: Path, monkeypatch: py
     assert values("runs --box", namespace) == []
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
 @pytest.mark.parametrize(
     ("words", "replies"),

@@ -10,6 +10,8 @@ from patchbisect.journal import Journal
 from patchbisect.records import Store
 from tests.report import builder
 
+pytestmark = pytest.mark.ci
+
 HEAVY = ("git", "jinja2", "matplotlib", "numpy", "paramiko", "pydantic", "rich", "unidiff", "whatthepatch", "yaml")
 
 # The settings are pydantic models read with yaml, and their errors name the nearest word: every task needs those.
