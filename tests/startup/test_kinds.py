@@ -9,6 +9,7 @@ import pytest
 
 from patchbisect.model import Outcome, Role, Signals, Stage, Verdict
 from patchbisect.startup import Classifier, What, classify
+from patchbisect.startup.causes import Grade
 from tests.startup.formats import Server, frame, raised
 
 DEAD = Signals(exit_code=137, alive=False)
@@ -256,3 +257,70 @@ def test_two_nodes_in_one_log_are_one_life() -> None:
     verdict = classify(one + other + SERVER.dist(), Signals(alive=True))
     assert verdict.lives == ()
     assert verdict.facts["nnodes"] == 2
+
+
+def test_a_restart_that_dies_before_its_arguments_is_a_life_of_its_own() -> None:
+    stopped = READY + SERVER.said(
+        "SIGTERM received. signum=None frame=None. Draining requests and shutting down...", 90
+    )
+    broken = root("SyntaxError: invalid syntax", 'launch_server.py", line 1, in <module>').replace(
+        "last):\n", 'last):\n  File "<frozen runpy>", line 198, in _run_module_as_main\n'
+    )
+    for text, cause in (
+        (broken, "syntax-error"),
+        ("usage: launch_server.py\nlaunch_server.py: error: unrecognized arguments: --x\n", "bad-flag"),
+    ):
+        verdict = classify(stopped + text, Signals(exit_code=1, alive=False))
+        assert (verdict.cause, verdict.stage, verdict.reached_ready) == (cause, Stage.IMPORT, False)
+        assert len(verdict.lives) == 1 and "ready" in verdict.lives[0]
+
+
+def test_the_launchers_last_words_are_no_life_of_their_own() -> None:
+    last = 'Traceback (most recent call last):\n  File "<frozen runpy>", line 198, in _run_module_as_main\n  File "/x/sglang/launch_server.py", line 9, in <module>\n    run_server(server_args)\n  File "/x/sglang/srt/entrypoints/engine.py", line 9, in _launch_subprocesses\nKeyError: 1\n'
+    verdict = classify(LOADED + raised(SERVER, OOM, frame("model_executor/model_runner.py", "load_model")) + last, DEAD)
+    assert (verdict.cause, verdict.lives) == ("weight-load", ())
+
+
+def test_what_follows_an_uncaught_exception_is_not_its_message() -> None:
+    text = (
+        LOADED
+        + root("ValueError: something")
+        + "[rank1]:[E101 10:00:09.302211 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12)\n"
+    )
+    reader = Classifier()
+    reader.feed(text)
+    assert len(reader.life.signs[Grade.FATAL]) == 2
+
+
+def test_a_rank_that_is_not_among_the_living() -> None:
+    verdict = classify(LOADED, Signals(alive=True, alive_ranks=(0,)))
+    assert (verdict.outcome, verdict.cause, verdict.facts["failed_rank"]) == (Outcome.CRASH, "killed", 1)
+
+
+def test_a_traceback_that_nobody_announced_is_not_final_at_once() -> None:
+    reader = Classifier()
+    reader.feed(SERVER.args() + root("ModuleNotFoundError: No module named 'x'") + "\n")
+    assert not reader.verdict(Signals(alive=True, silent_for_s=5.0)).final
+    assert reader.verdict(Signals(alive=True, silent_for_s=90.0)).final
+    assert reader.verdict(Signals(alive=False, exit_code=1)).final
+
+
+def test_an_announced_traceback_is_final_as_soon_as_it_is_complete() -> None:
+    reader = Classifier()
+    *head, blank, told = (
+        LOADED + raised(SERVER, OOM, frame("model_executor/model_runner.py", "load_model"))
+    ).splitlines(True)
+    for line in head:
+        reader.feed(line)
+        assert not reader.verdict(Signals(alive=True)).final
+    reader.feed(blank)
+    assert not reader.verdict(Signals(alive=True)).final
+    assert reader.verdict(Signals(alive=True, silent_for_s=0.3)).final
+    reader.feed(told)
+    assert reader.verdict(Signals(alive=True)).final
+
+
+def test_the_deciding_line_of_a_pool_shows_its_text() -> None:
+    verdict = classify(POOLED, Signals(alive=True))
+    assert verdict.deciding is not None
+    assert verdict.deciding.text.startswith("Memory pool end") and verdict.deciding.rank == "TP1"

@@ -21,6 +21,20 @@ _DRAFT_WORKER = re.compile(
     r"\b(?:self\.)?draft_(?:worker|model_runner)\b|DraftWorker|EAGLEWorker|/speculative/\w*worker"
 )
 
+# What cannot be a further line of an exception's message, though it has no prefix.
+_NO_MESSAGE = (
+    *('  File "', TRACEBACK, "Fatal Python error: ", "terminate called", "Killed", "usage: "),
+    *("Segmentation fault", "Aborted", "Bus error", "Exception in thread", "Process SpawnProcess"),
+)
+
+_LAUNCHING = frozenset(
+    {
+        *("run_server", "launch_server", "_launch_subprocesses", "launch_subprocesses", "_wait_for_scheduler_ready"),
+        *("_launch_scheduler_processes", "launch_engine", "serve"),
+    }
+)
+"""Functions of the launcher that run once the arguments are known."""
+
 _EXCEPTION_NAME = re.compile(
     r"(?:Error|Exception|Exit|Interrupt|Failed|Failure|Warning|Timeout|Errors|Unsupported|NotFound|OOM|Group"
     r"|TimedOut|Abort\w*|OutOfResources|Unavailable|EnginesDead|Died|Invalid\w*|StopIteration|Empty|Full)$"
@@ -112,7 +126,7 @@ class Block:
         if self.mode is Mode.CLOSED:
             return False
         if self.mode is Mode.MESSAGE:
-            return not (text.startswith('  File "') and self.chain and not self.chain[-1].type.endswith("Group"))
+            return not text.startswith(_NO_MESSAGE) or self.chain[-1].message[-1] == '"""'
         if self.mode is Mode.GAP:
             return not text or CHAIN.match(text) is not None
         return text == "" or text[0] in " \t" or text.startswith(TRACEBACK) or is_exception(text) or text[0] in "[|+"
@@ -157,6 +171,15 @@ class Block:
     @property
     def drafty(self) -> bool:
         return any(link.drafty for link in self.chain)
+
+    @property
+    def fails_before_launch(self) -> bool:
+        """Whether a new process failed while importing SGLang or reading its arguments."""
+        if self.who or not self.chain:
+            return False
+        functions = {frame.function for frame in self.chain[0].frames}
+        fresh = "_run_module_as_main" in functions or "prepare_server_args" in functions
+        return fresh and not functions & _LAUNCHING
 
     @property
     def complete(self) -> bool:

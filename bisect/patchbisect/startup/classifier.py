@@ -224,6 +224,8 @@ class Classifier:
         if text.startswith("[rank"):
             torch = TORCH.match(text)
             if torch is not None:
+                if torch[2]:
+                    self._life.close_messages()
                 rank, time = self._rank_of(int(torch[1])), self._torch_time(torch)
                 text = text[torch.end() :]
         if not text:
@@ -242,6 +244,10 @@ class Classifier:
         event = self._life.loose(line=line, text=text, time=time, rank=rank)
         if event is not None:
             events.append(event)
+        reborn = self._life.reborn
+        if reborn is not None:
+            self._begin_life(reborn.line, events)
+            self._life.adopt(reborn)
 
     def _torch_time(self, found: re.Match[str]) -> str:
         """The time of ``[E425 04:12:43.118]`` as SGLang would write it, with the year of the line before."""
@@ -270,12 +276,12 @@ class Classifier:
     def _server_args(self, line: int, text: str, time: str, events: list[Event]) -> None:
         life = self._life
         if life.args_line and self._is_other_node(text):
-            life.other_args.append(text)
+            life.nodes += 1
             return
         late = bool(life.first_time) and time <= life.first_time  # its ranks' lines overtook it
         if life.args_line or ((life.has_fatal or life.signs[Grade.CLUE]) and not late):
             self._begin_life(line, events)
-        self._life.args_line = text
+        self._life.begins_with(text)
         if not events or events[-1].what is not What.LIFE:
             events.append(Event(What.LIFE, line, self._life.last_time, "", None, None, ""))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from patchbisect.model import (
@@ -24,7 +24,7 @@ from patchbisect.startup.facts import facts_of
 from patchbisect.startup.failure import Failure, Reading, read_signs, settle
 from patchbisect.startup.hang import Budgets, missing_ranks, rank_number, silent_hang
 from patchbisect.startup.life import Life
-from patchbisect.startup.ranks import ORDER, STAGES, Progress, settle_roles
+from patchbisect.startup.ranks import ORDER, STAGES, Mark, Progress, settle_roles
 from patchbisect.startup.server_args import ServerArgs
 from patchbisect.startup.text import seconds
 from patchbisect.startup.vocabulary import Kind
@@ -97,12 +97,12 @@ def decide(life: Life, question: Question, signals: Signals, *, closed: bool, ea
 
 
 def _case(life: Life, question: Question, signals: Signals, closed: bool) -> _Case:
-    args = ServerArgs.parse(life.args_line)
+    args = life.args
     progress = settle_roles(life.tracks, draft_possible=args.may_draft)
     no_graphs = args.no_graphs or not any(True for _ in progress.marks(kind=Kind.CAPTURE_BEGIN))
     expected = args.local_ranks
-    if expected is not None and life.other_args:
-        expected *= 1 + len(life.other_args)
+    if expected is not None:
+        expected *= life.nodes
     passed = progress.passed(expected=expected, no_graphs=no_graphs)
     return _Case(
         life=life,
@@ -139,7 +139,7 @@ def _until_reached(case: _Case) -> Verdict | None:
         outcome=Outcome.KV_ALLOCATED,
         stage=until,
         role=Role.TARGET,
-        deciding=DecidingLine(mark.line, "", "") if mark else None,
+        deciding=_line_of(mark, case),
         why=f"every rank of the target has ended {until}, as asked",
         final=True,
     )
@@ -166,6 +166,8 @@ def _deciding(case: _Case) -> Reading | None:
     return None
 
 
+OUTLIVED_QUIET_S = 60.0
+"""A server that goes on after a traceback says something within this time; importing takes up to half of it."""
 OUTLIVED_S = 3.0
 """A rank whose main process has died prints for some fractions of a second more, not for seconds."""
 
@@ -188,8 +190,6 @@ def _went_on(reading: Reading, case: _Case) -> bool:
 def _of_failure(failure: Failure, case: _Case) -> Verdict:
     sign, facts = failure.sign, case.facts
     cause, outcome = failure.cause, failure.outcome
-    if sign.cause.name == "scheduler-watchdog" and not case.ready:
-        facts.setdefault("waited_in", str(failure.stage))
     note = _silent_partner(case, failure) if outcome is Outcome.HANG else None
     if note is not None:
         cause = note.cause.name if note.cause.name != causes.DEVICE_OOM else "comm-buffer"
@@ -203,7 +203,6 @@ def _of_failure(failure: Failure, case: _Case) -> Verdict:
     frame = failure.frame
     patch = _patch_of(failure, case.question)
     why = advice.why_failed(failure, cause=cause, note=note.sign.text if note else "", patch=patch)
-    quiet = (case.signals.silent_for_s or 0.0) >= QUIET_FOR_S and sign.block is not None and sign.block.complete
     return Verdict(
         outcome=outcome,
         stage=failure.stage,
@@ -220,14 +219,20 @@ def _of_failure(failure: Failure, case: _Case) -> Verdict:
         deciding=DecidingLine(failure.line, _clip(exception.text if exception else sign.text), sign.rank),
         patch=patch,
         why=why,
-        final=(
-            failure.settled
-            and (sign.block is None or sign.block.who not in ("", "logger") or bool(case.life.told_line))
-        )
-        or quiet
-        or case.closed
-        or case.dead,
+        final=case.closed or case.dead or _is_settled(failure, case),
     )
+
+
+def _is_settled(failure: Failure, case: _Case) -> bool:
+    """Whether a living server's failure can no longer be told otherwise."""
+    block = failure.sign.block
+    if block is None:
+        return True
+    silent = case.signals.silent_for_s or 0.0
+    if block.who in ("", "logger"):
+        # Nobody said that this traceback ends the server: it may be outlived.
+        return bool(case.life.told_line) or (block.complete and silent >= OUTLIVED_QUIET_S)
+    return failure.settled or (block.complete and silent >= QUIET_FOR_S)
 
 
 def _silent_partner(case: _Case, failure: Failure) -> Reading | None:
@@ -242,7 +247,7 @@ def _silent_partner(case: _Case, failure: Failure) -> Reading | None:
 def _died(case: _Case) -> Verdict | None:
     """No fatal sign, but the server (or a rank of it) is gone."""
     consequence = case.last_words()
-    lost = _lost_rank(case.signals)
+    lost = _lost_rank(case)
     if not case.dead and consequence is None and lost is None:
         return None
     clue = case.first(Grade.CLUE)
@@ -256,9 +261,18 @@ def _died(case: _Case) -> Verdict | None:
     return _without_a_word(case, consequence, lost)
 
 
-def _lost_rank(signals: Signals) -> tuple[str, int] | None:
-    exits = signals.rank_exit or {}
-    return next(((str(rank), code) for rank, code in exits.items() if code), None)
+def _lost_rank(case: _Case) -> tuple[str, int | None] | None:
+    """A rank that is known to be gone, with its exit code if that is known."""
+    for rank, code in (case.signals.rank_exit or {}).items():
+        if code:
+            return str(rank), code
+    alive = case.signals.alive_ranks
+    if alive:
+        numbers = [rank_number(label) for label in case.progress.tracks]
+        gone = sorted(number for number in numbers if number is not None and number not in alive)
+        if gone:
+            return str(gone[0]), None
+    return None
 
 
 BY_SIGNAL = {
@@ -273,7 +287,7 @@ BY_SIGNAL = {
 }
 
 
-def _without_a_word(case: _Case, consequence: Reading | None, lost: tuple[str, int] | None) -> Verdict:
+def _without_a_word(case: _Case, consequence: Reading | None, lost: tuple[str, int | None] | None) -> Verdict:
     if consequence is not None and consequence.cause.name == "peer-lost" and lost is None:
         return _of_failure(settle(consequence, case.life, case.progress, may_draft=case.args.may_draft), case)
     code = lost[1] if lost else case.life.exit_code if case.life.exit_code is not None else case.signals.exit_code
@@ -319,7 +333,7 @@ def _hung(case: _Case) -> Verdict | None:
         role=found.role,
         cause=found.cause,
         signature=Signature(Outcome.HANG, found.stage, found.role, found.cause),
-        deciding=DecidingLine(mark.line if mark else case.life.last_line, "", ""),
+        deciding=_line_of(mark, case),
         why=found.why,
         final=True,
     )
@@ -347,7 +361,7 @@ def _alive(case: _Case) -> Verdict:
             outcome=Outcome.KV_ALLOCATED,
             stage=stage,
             role=position.role,
-            deciding=DecidingLine(pools[-1].line, "", ""),
+            deciding=_line_of(max(pools, key=lambda mark: mark.line), case),
             why=f"the KV pools are allocated; the start has come to {stage}",
         )
     return Verdict(
@@ -358,6 +372,14 @@ def _alive(case: _Case) -> Verdict:
         why=f"the log ends in {stage} without an error; how the server is doing was not said",
         persistence=Persistence.TRANSIENT,
     )
+
+
+def _line_of(mark: Mark | None, case: _Case) -> DecidingLine:
+    """The line of a milestone; the last line of the log where there is none."""
+    for label, marks in case.progress.tracks.items():
+        if mark is not None and mark in marks:
+            return DecidingLine(mark.line, _clip(mark.message), label)
+    return DecidingLine(case.life.last_line, "", "")
 
 
 # --- finishing touches -------------------------------------------------------------------------------
@@ -376,22 +398,14 @@ def _dressed(verdict: Verdict, case: _Case, earlier: tuple[str, ...]) -> Verdict
     silent = _silent_probes(case, passed)
     if silent:
         case.facts["silent_probes"] = silent
-    return Verdict(
-        outcome=verdict.outcome,
-        stage=verdict.stage,
-        role=verdict.role,
-        cause=verdict.cause,
+    return replace(
+        verdict,
         signature=verdict.signature or Signature(verdict.outcome, verdict.stage, verdict.role, verdict.cause),
         reached_ready=case.ready,
-        deciding=verdict.deciding,
         facts=case.facts,
         passed=passed,
-        patch=verdict.patch,
-        why=verdict.why,
         advice=advice.advise(verdict, case.facts),
         lives=earlier,
-        final=verdict.final,
-        persistence=verdict.persistence,
     )
 
 

@@ -156,7 +156,7 @@ class Ledger:
     def of(cls, classifier: Classifier, verdict: Verdict | None = None) -> Ledger:
         """The ledger of what ``classifier`` has read; ``verdict`` is its verdict, made anew if not given."""
         life = classifier.life
-        args = ServerArgs.parse(life.args_line)
+        args = life.args
         progress = settle_roles(life.tracks, draft_possible=args.may_draft)
         verdict = verdict or classifier.verdict(Signals())
         numbers = _sizing(progress, args, verdict)

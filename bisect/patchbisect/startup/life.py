@@ -11,6 +11,7 @@ from patchbisect.startup.blocks import HOLDER, TRACEBACK, Block, Mode
 from patchbisect.startup.causes import Cause, Grade
 from patchbisect.startup.events import Event, What
 from patchbisect.startup.ranks import RankTrack
+from patchbisect.startup.server_args import ServerArgs
 from patchbisect.startup.vocabulary import FIRED_UP, HTTP_UP
 
 SIGN_LIMIT = 200
@@ -129,7 +130,8 @@ class Life:
         self.number = number
         self.first_line = line
         self.args_line = ""
-        self.other_args: list[str] = []
+        self.nodes = 1
+        """How many nodes' arguments are in this log."""
         self.tracks: dict[str, RankTrack] = {}
         self.signs: dict[Grade, list[Sign]] = {grade: [] for grade in Grade}
         self.blocks: list[Block] = []
@@ -148,10 +150,12 @@ class Life:
         self.probes: dict[tuple[str, str], Probe] = {}
         self.activity = Activity()
         self.last_line = line
-        self.last_text = ""
         self.first_time = ""
         self.last_time = ""
         self.told_line = 0
+        self.reborn: Sign | None = None
+        """A sign that belongs to the next life: this one was over, and a new process failed before its arguments."""
+        self._args: ServerArgs | None = None
         self._handled_line = -10
 
     # --- milestones -------------------------------------------------------------------------------
@@ -168,6 +172,21 @@ class Life:
         if not self.ready_line:
             return False
         return time >= self.fired_time if time and self.fired_time else line > self.ready_line
+
+    @property
+    def args(self) -> ServerArgs:
+        """The server's arguments, as far as its log shows them."""
+        if self._args is None:
+            self._args = ServerArgs.parse(self.args_line)
+        return self._args
+
+    def begins_with(self, args_line: str) -> None:
+        self.args_line, self._args = args_line, None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing but last words can follow."""
+        return bool(self.told_line or self.shutdown_line)
 
     @property
     def has_fatal(self) -> bool:
@@ -244,6 +263,9 @@ class Life:
         row = causes.of_line(text)
         if row is None:
             return None
+        if row.name == "bad-flag" and self.over:
+            self.reborn = Sign(row, line, text, rank, time, line)
+            return None
         if row.grade in (Grade.FATAL, Grade.CLUE) and _QUIET_LEVEL.search(text) and "[Errno" not in text:
             return None
         self.sign(Sign(row, line, text, rank, time, line))
@@ -283,6 +305,12 @@ class Life:
             kept.append(sign)
         if sign.grade is Grade.CONSEQUENCE and not self.told_line:
             self.told_line = sign.line
+
+    def adopt(self, sign: Sign) -> None:
+        """Begin with a sign that the life before could not own."""
+        self.sign(sign)
+        if sign.block is not None:
+            self.blocks.append(sign.block)
 
     def indented(self, line: int, text: str) -> None:
         """A line that begins with a space: of a traceback, or nothing."""
@@ -343,10 +371,14 @@ class Life:
 
     def _signs_of(self, block: Block) -> None:
         """Register a block once; its cause is read when a verdict is made, for it may still grow."""
-        if len(block.chain) == 1:
-            self.sign(
-                Sign(causes.ANY_EXCEPTION, block.line, block.announced, block.rank, block.time, block.order, block)
-            )
+        if len(block.chain) > 1:
+            return
+        sign = Sign(causes.ANY_EXCEPTION, block.line, block.announced, block.rank, block.time, block.order, block)
+        if self.over and block.fails_before_launch:
+            self.blocks.remove(block)
+            self.reborn = sign
+        else:
+            self.sign(sign)
 
     def blank(self, line: int) -> None:
         for block in reversed(self.blocks):
