@@ -7,21 +7,16 @@ likelihoods are computed per *segment* (a run of such changes): the work is rate
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from patchbisect.search.rates import Floats, RateGrid
+from patchbisect.search.evidence import Counts
+from patchbisect.search.rates import LOG_ZERO, Floats, RateGrid
 
-LOG_ZERO = -1e6
-"""Stands for log 0, so that zero times it is zero."""
 IMPOSSIBLE = LOG_ZERO / 10
 """Log evidence below which every hypothesis has had something impossible happen."""
 TINY = 1e-300
-
-Counts = Mapping[int, tuple[int, int]]
-"""point -> (times GOOD, times BAD)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +24,15 @@ class Belief:
     """The posterior, change by change (index 0 is change 1), and P(BAD) under each hypothesis.
 
     ``bad_before[c]``: P(next launch of a point below c is BAD | change c guilty); ``bad_after[c]``: of a point at
-    or past c. ``idle`` and ``bad_idle``: probability that nothing is guilty, and P(BAD) then.
+    or past c. ``luck_before[c]``, ``luck_after[c]``: the entropy, in nats, that such a launch would still have if
+    the rates were known. ``idle`` and ``bad_idle``: probability that nothing is guilty, and P(BAD) then.
     """
 
     change: Floats
     bad_before: Floats
     bad_after: Floats
+    luck_before: Floats
+    luck_after: Floats
     idle: float
     bad_idle: float
     p_before: float
@@ -53,56 +51,40 @@ class Belief:
         return before + after + self.idle * self.bad_idle
 
 
-def believe(*, prior: Floats, idle_prior: float, grid: RateGrid, counts: Counts) -> Belief:
-    """Posterior from scratch. ``prior`` holds n weights that sum to 1 - idle_prior."""
+def believe(*, prior: Floats, none_prior: float, grid: RateGrid, counts: Counts) -> Belief:
+    """Posterior from scratch. ``prior`` holds n weights that sum to 1 - none_prior."""
     points = sorted(counts)
     verdicts = np.array([counts[point] for point in points], dtype=np.float64).reshape(-1, 2)
     below = np.concatenate([np.zeros((1, 2)), np.cumsum(verdicts, axis=0)])
     total = below[-1]
-    changes = len(prior)
-    edges = np.array([0, *points, changes])
-    segment_sizes = np.clip(np.diff(edges), 0, None)
+    edges = np.array([0, *points, len(prior)])
+    sizes = np.diff(edges)
+    sums = np.concatenate([[0.0], np.cumsum(prior)])
+    mass = sums[edges[1:]] - sums[edges[:-1]]
 
-    logs = _log_table(grid)
-    tallies = np.concatenate([below, total - below], axis=1)
-    log_like = logs @ tallies.T + grid.log_weight[:, None]
-    log_idle = _log(1 - grid.idle) * total[0] + _log(grid.idle) * total[1] + grid.log_idle_weight
-
-    mass = np.array([prior[lo:hi].sum() for lo, hi in zip(edges[:-1], edges[1:], strict=True)])
-    reachable = mass > 0
-    peak = float(log_like[:, reachable].max()) if reachable.any() else LOG_ZERO
-    if idle_prior > 0:
-        peak = max(peak, float(log_idle.max()))
+    log_like = grid.log_table @ np.concatenate([below, total - below], axis=1).T + grid.log_weight[:, None]
+    log_idle = grid.log_idle_table @ total + grid.log_idle_weight
+    peak = max(float(log_like[:, sizes > 0].max()), float(log_idle.max()) if none_prior > 0 else -np.inf)
     joint = np.exp(log_like - peak)
-    idle_joint = idle_prior * np.exp(log_idle - peak)
+    idle_joint = none_prior * np.exp(log_idle - peak)
     per_segment = joint.sum(axis=0)
-    evidence = max(float(per_segment @ mass + idle_joint.sum()), TINY)
-
-    safe = np.maximum(per_segment, TINY)
-    before = (grid.before @ joint) / safe
-    after = (grid.after @ joint) / safe
-    guilty_joint = joint @ mass
-    guilty = max(float(guilty_joint.sum()), TINY)
     idle_total = float(idle_joint.sum())
+    evidence = max(float(per_segment @ mass) + idle_total, TINY)
+
+    of_rates = joint / np.maximum(per_segment, TINY)
+    by_segment = np.concatenate([per_segment[None, :] / evidence, grid.outlook @ of_rates])
+    share, bad_before, bad_after, luck_before, luck_after = np.repeat(by_segment, sizes, axis=1)
+    guilty = joint @ mass
+    guilty /= max(float(guilty.sum()), TINY)
     return Belief(
-        change=prior * np.repeat(per_segment / evidence, segment_sizes),
-        bad_before=np.repeat(before, segment_sizes),
-        bad_after=np.repeat(after, segment_sizes),
+        change=prior * share,
+        bad_before=bad_before,
+        bad_after=bad_after,
+        luck_before=luck_before,
+        luck_after=luck_after,
         idle=idle_total / evidence,
         bad_idle=float(grid.idle @ idle_joint) / max(idle_total, TINY),
-        p_before=float(grid.before @ guilty_joint) / guilty,
-        p_after=float(grid.after @ guilty_joint) / guilty,
+        p_before=float(grid.before @ guilty),
+        p_after=float(grid.after @ guilty),
         log_evidence=peak + float(np.log(evidence)),
-    )
-
-
-def _log(values: Floats) -> Floats:
-    return np.where(values > 0, np.log(np.maximum(values, TINY)), LOG_ZERO)
-
-
-def _log_table(grid: RateGrid) -> Floats:
-    """Rows: rate pairs. Columns: log P of GOOD before, BAD before, GOOD after, BAD after."""
-    return np.stack(
-        [_log(1 - grid.before), _log(grid.before), _log(1 - grid.after), _log(grid.after)],
-        axis=1,
     )

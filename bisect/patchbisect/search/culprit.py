@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from patchbisect.search.belief import Belief, Counts, believe
-from patchbisect.search.choice import choose
+from patchbisect.search.belief import Belief, believe
+from patchbisect.search.choice import choose, information
+from patchbisect.search.conclusion import leading_block, likeliest, unconfirmed
+from patchbisect.search.evidence import Counts, Evidence
+from patchbisect.search.explain import Moment, explained
+from patchbisect.search.plan import EXACT, forecast
 from patchbisect.search.rates import Floats, Rates
+from patchbisect.search.spending import Spending
 from patchbisect.search.testability import testability
-from patchbisect.search.values import Answer, Budget, Observation
+from patchbisect.search.values import Answer, Budget, Kind, Observation, Plan
 
-IDLE_PRIOR = 0.1
+NONE_PRIOR = 0.07
 """P(nothing in the range is guilty) before any launch."""
 PRIOR_FLOOR = 1e-3
 """Share of the prior spread evenly, so that no heuristic can rule a change out for good."""
+
+STEADY = 0.8
+"""A culprit that moves P(BAD) by this much or more counts as steady; below it more than the wanted confidence is asked."""
+CAUTION = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """All that follows from the evidence. ``worth`` is the information at each point times its ``value``."""
+
+    belief: Belief
+    answer: Answer | None
+    value: Floats
+    worth: Floats
 
 
 class CulpritSearch:
@@ -24,7 +43,10 @@ class CulpritSearch:
 
     Points are 0..changes; change i turns point i-1 into point i. ``ask`` names points to launch, ``tell`` takes
     what a launch said (in any order, asked for or not), ``withdraw`` takes back an ask whose launch was void.
-    ``prior`` weighs each change (index 0 is change 1), ``costs`` are seconds for each point 0..changes.
+    ``prior`` weighs each change (index 0 is change 1); ``costs`` are seconds for each point 0..changes;
+    ``none_prior`` is the probability, before any launch, that nothing in the range is guilty.
+
+    Raises ValueError for sizes that do not fit, a confidence outside [0.5, 1) or a point off the timeline.
     """
 
     def __init__(
@@ -36,7 +58,7 @@ class CulpritSearch:
         prior: Sequence[float] | None = None,
         costs: Sequence[float] | None = None,
         budget: Budget | None = None,
-        none_prior: float = IDLE_PRIOR,
+        none_prior: float = NONE_PRIOR,
     ) -> None:
         if changes < 1:
             raise ValueError(f"a search needs at least one change, not {changes}")
@@ -44,217 +66,214 @@ class CulpritSearch:
             raise ValueError(f"confidence must be in [0.5, 1), not {confidence}")
         self.changes = changes
         self.confidence = confidence
-        self.rates = rates or Rates.unknown()
-        self.budget = budget or Budget()
-        self.launches = 0
-        self.seconds = 0.0
-        self._idle_prior = none_prior
-        self._prior = _normalised(prior, changes=changes) * (1 - none_prior)
-        self._costs = None if costs is None else _positive(costs, points=changes + 1)
-        self._verdicts: dict[int, tuple[int, int]] = {}
-        self._skips: Counter[int] = Counter()
-        self._pending: Counter[int] = Counter()
-        self._belief: Belief | None = None
-
-    # -- the four verbs ---------------------------------------------------------------------------------------
+        self._rates = rates or Rates.unknown()
+        self._none_prior = none_prior
+        self._prior = _shares(prior, changes=changes) * (1 - none_prior)
+        self._costs = None if costs is None else _seconds(costs, points=changes + 1)
+        self._spending: Spending[int] = Spending(budget)
+        self._evidence = Evidence()
+        self._asked: Moment | None = None
+        self._known: Known | None = None
 
     def ask(self, parallel: int = 1) -> list[int]:
-        """The points to launch next, together; empty when the answer is there. Points still pending count as on their way."""
-        if self.answer() is not None:
+        """The points to launch next, together. Asks that are still out are taken into account.
+
+        Empty when the answer is there, or when the budget allows no more than what is out already. The same
+        point may come twice: two launches of it can tell more than launches of two points.
+        """
+        affordable = self._spending.affordable
+        count = parallel if affordable is None else min(parallel, affordable)
+        if count < 1 or self.answer() is not None:
             return []
-        count = parallel if self.budget.launches is None else min(parallel, self._launches_left())
-        pending = list(self._pending.elements())
+        known = self._know()
         points = choose(
-            belief=self.belief,
-            value=self._value(),
-            pending=pending,
+            belief=known.belief,
+            worth=known.worth,
+            value=known.value,
+            pending=list(self._spending.pending.elements()),
             count=count,
-            hypothetical=self._hypothetical,
+            hypothetical=lambda verdicts: self._believe(self._evidence.supposing(verdicts)),
         )
-        self._pending.update(points)
+        self._spending.ask(points)
+        if points:
+            self._asked = Moment(tuple(points), known.belief, self._evidence.copy(), self.confidence)
         return points
 
     def tell(self, k: int, observation: Observation, *, seconds: float | None = None) -> None:
-        """What a launch of point ``k`` said. ``seconds`` it took; by default its cost."""
+        """What a launch of point ``k`` said, and the seconds it took (by default its cost)."""
         self._check(k)
-        self._settle(k, seconds=seconds, launched=True)
-        good, bad = self._verdicts.get(k, (0, 0))
-        match Observation(observation):
-            case Observation.GOOD:
-                self._verdicts[k] = (good + 1, bad)
-            case Observation.BAD:
-                self._verdicts[k] = (good, bad + 1)
-            case Observation.SKIP:
-                self._skips[k] += 1
-        self._belief = None
+        self._spending.settle(k, seconds=self.cost(k) if seconds is None else seconds, launched=True)
+        said = Observation(observation)
+        self.tally(k, good=said is Observation.GOOD, bad=said is Observation.BAD, skip=said is Observation.SKIP)
 
-    def withdraw(self, k: int, *, seconds: float | None = None) -> None:
-        """The launch of ``k`` said nothing about the code: forget that it was asked."""
+    def withdraw(self, k: int, *, seconds: float = 0.0) -> None:
+        """The launch of ``k`` was void: as if it had not been asked, but for the ``seconds`` it took."""
         self._check(k)
-        self._settle(k, seconds=seconds, launched=False)
-
-    def expect(self, k: int) -> None:
-        """A launch of ``k`` is on its way that this search did not ask for."""
-        self._check(k)
-        self._pending[k] += 1
+        self._spending.settle(k, seconds=seconds, launched=False)
+        self._known = None
 
     def answer(self) -> Answer | None:
-        """The answer, or None while the search is open."""
-        return self._conclusion() or self._exhausted()
+        """The answer, or None while the search is open. A later observation may open it again."""
+        return self._know().answer
 
-    def tally(self, k: int, *, good: int, bad: int) -> None:
-        """Many verdicts at once, from launches made for another purpose: nothing is spent."""
-        self._check(k)
-        if good or bad:
-            before = self._verdicts.get(k, (0, 0))
-            self._verdicts[k] = (before[0] + good, before[1] + bad)
-            self._belief = None
-
-    def verdicts(self, first: int, last: int) -> tuple[int, int]:
-        """How often the points ``first``..``last`` were GOOD, and how often BAD."""
-        rows = [row for k, row in self._verdicts.items() if first <= k <= last]
-        return sum(row[0] for row in rows), sum(row[1] for row in rows)
-
-    # -- what is known ----------------------------------------------------------------------------------------
+    @property
+    def rates(self) -> Rates:
+        """What is assumed about noise now: after a contradiction ``deterministic()`` is ``unknown()``."""
+        self._know()
+        return self._rates
 
     @property
     def belief(self) -> Belief:
-        if self._belief is None:
-            self._belief = self._believe(self._verdicts)
-            if self._belief.impossible and self.rates.kind != "unknown":
-                self.rates = Rates.unknown()
-                self._belief = self._believe(self._verdicts)
-        return self._belief
+        return self._know().belief
+
+    @property
+    def launches(self) -> int:
+        """Asks that came back with an observation."""
+        return self._spending.launches
 
     def posterior(self) -> Floats:
         """P(guilty) of each change; index 0 is change 1. What is missing to 1 is P(nothing is guilty)."""
         return self.belief.change.copy()
 
     def candidates(self) -> tuple[int, ...]:
-        """The fewest changes that hold the culprit with the wanted confidence, most probable first."""
-        belief = self.belief
-        order = np.argsort(-belief.change, kind="stable")
-        mass = np.cumsum(belief.change[order])
-        wanted = self.confidence * (1 - belief.idle)
-        return tuple(int(c) + 1 for c in order[: int(np.searchsorted(mass, wanted)) + 1])
+        """The fewest changes that, if any is guilty, hold the culprit with the wanted confidence; likeliest first."""
+        return likeliest(self.belief, confidence=self.confidence)
 
-    # -- inside -----------------------------------------------------------------------------------------------
+    def plan(self) -> Plan:
+        """How many launches, and seconds where there are costs, are still to come."""
+        exact = self.rates.kind == "deterministic" and self.changes <= EXACT
+        return forecast(self, exact=exact)
+
+    def explain(self) -> str:
+        """Why the last ask named its points, and what was known then, in plain sentences."""
+        return explained(self._asked) if self._asked else "Nothing was asked yet."
+
+    def tally(self, k: int, *, good: int = 0, bad: int = 0, skip: int = 0) -> None:
+        """Observations that this search did not ask for, several at once; nothing is spent."""
+        self._check(k)
+        self._evidence.add(k, good=good, bad=bad, skip=skip)
+        self._known = None
+
+    def expect(self, k: int) -> None:
+        """A launch of ``k`` is out that this search did not ask for."""
+        self._check(k)
+        self._spending.ask([k])
+
+    def verdicts(self, first: int, last: int) -> tuple[int, int]:
+        """How often the points ``first``..``last`` were GOOD, and how often BAD."""
+        return self._evidence.total(first, last)
+
+    def fork(self) -> CulpritSearch:
+        """A search that knows the same and goes its own way, with nothing out."""
+        twin = CulpritSearch.__new__(CulpritSearch)
+        twin.__dict__.update(self.__dict__)
+        twin._evidence = self._evidence.copy()
+        twin._spending = self._spending.fork()
+        return twin
+
+    def p_bad(self, k: int) -> float:
+        """P(BAD) of the next launch at ``k``."""
+        return self.belief.p_bad(k)
+
+    def cost(self, k: int) -> float:
+        """Seconds that a launch of ``k`` is expected to take; 0 when no costs were given."""
+        return 0.0 if self._costs is None else float(self._costs[k])
+
+    def _know(self) -> Known:
+        if self._known is None:
+            belief = self._believe(self._evidence.counts)
+            if belief.impossible and self._rates.kind != "unknown":
+                self._rates = Rates.unknown()
+                belief = self._believe(self._evidence.counts)
+            answer = self._conclude(belief)
+            value = worth = np.zeros(self.changes + 1)
+            if answer is None:
+                value = self._value(belief)
+                worth = value * information(belief)
+                if not worth.any():
+                    answer = self._give_up(belief)
+            self._known = Known(belief, answer, value, worth)
+        return self._known
 
     def _believe(self, counts: Counts) -> Belief:
-        return believe(prior=self._prior, idle_prior=self._idle_prior, grid=self.rates.grid(), counts=counts)
+        return believe(prior=self._prior, none_prior=self._none_prior, grid=self._rates.grid(), counts=counts)
 
-    def _hypothetical(self, verdicts: Sequence[tuple[int, bool]]) -> Belief:
-        counts = dict(self._verdicts)
-        for point, was_bad in verdicts:
-            good, bad = counts.get(point, (0, 0))
-            counts[point] = (good, bad + 1) if was_bad else (good + 1, bad)
-        return self._believe(counts)
-
-    def _closed(self) -> set[int]:
-        """Points that were launched and never gave a verdict."""
-        return {k for k in self._skips if k not in self._verdicts}
-
-    def _value(self) -> Floats:
-        closed = self._closed()
-        value = testability(
-            points=self.changes + 1, seen=dict.fromkeys(self._verdicts, True) | dict.fromkeys(closed, False)
-        )
-        value[list(closed)] = 0.0
-        if self._costs is not None:
-            value = value / self._costs
-        unconfirmed = self._unconfirmed()
-        if unconfirmed:
-            only = np.zeros_like(value)
-            only[unconfirmed] = value[unconfirmed]
-            value = only
-        return value
-
-    def _blocks(self) -> tuple[np.ndarray, Floats]:
-        """First change of each run of changes that only closed points separate, and its probability."""
-        boundary = np.ones(self.changes, dtype=bool)
-        inner = [k for k in self._closed() if 0 < k < self.changes]
-        boundary[inner] = False
-        starts = np.flatnonzero(boundary)
-        return starts + 1, np.add.reduceat(self.belief.change, starts)
-
-    def _leading_block(self) -> tuple[int, int, float]:
-        """First and last change of the likeliest block, and its probability."""
-        starts, mass = self._blocks()
-        best = int(np.argmax(mass))
-        last = int(starts[best + 1]) - 1 if best + 1 < len(starts) else self.changes
-        return int(starts[best]), last, float(mass[best])
-
-    def _unconfirmed(self) -> list[int]:
-        """Of the likeliest block, when it is sure enough, the sides never seen as they should be."""
-        first, last, mass = self._leading_block()
-        if mass < self.confidence:
-            return []
-        sides = []
-        closed = self._closed()
-        if first - 1 not in closed and self._verdicts.get(first - 1, (0, 0))[0] == 0:
-            sides.append(first - 1)
-        if last not in closed and self._verdicts.get(last, (0, 0))[1] == 0:
-            sides.append(last)
-        return sides
-
-    def _conclusion(self) -> Answer | None:
-        belief = self.belief
+    def _conclude(self, belief: Belief) -> Answer | None:
         if belief.idle >= self.confidence:
-            return self._answer(kind="none", candidates=(), confidence=belief.idle)
-        first, last, mass = self._leading_block()
-        if mass < self.confidence or self._unconfirmed():
-            return None
-        return self._answer(
-            kind="found" if first == last else "set", candidates=tuple(range(first, last + 1)), confidence=mass
-        )
+            return self._answer(belief, kind="none", candidates=(), confidence=belief.idle)
+        block = leading_block(belief, self._evidence)
+        if block.probability >= self._required(belief) and not unconfirmed(block, self._evidence):
+            kind: Kind = "found" if block.first == block.last else "set"
+            return self._answer(belief, kind=kind, candidates=block.changes, confidence=block.probability)
+        return self._out_of_budget(belief) if self._spending.spent else None
 
-    def _exhausted(self) -> Answer | None:
-        spent = self._launches_left() <= 0 or (self.budget.seconds is not None and self.seconds >= self.budget.seconds)
-        if not spent:
-            return None
-        candidates = self.candidates()
-        mass = float(self.belief.change[np.array(candidates) - 1].sum())
-        return self._answer(kind="budget", candidates=candidates, confidence=mass)
+    def _required(self, belief: Belief) -> float:
+        """The probability from which somebody is blamed: the noisier the verdicts, the less doubt is left.
 
-    def _answer(self, *, kind, candidates: tuple[int, ...], confidence: float) -> Answer:  # type: ignore[no-untyped-def]
+        Rates that were guessed are trusted least where they matter most.
+        """
+        if self._rates.kind != "unknown":
+            return self.confidence
+        step = belief.p_after - belief.p_before
+        return 1 - (1 - self.confidence) * float(min(1.0, step / STEADY) ** CAUTION)
+
+    def _give_up(self, belief: Belief) -> Answer:
+        """No launch can tell more: only untestable points are left, or none that the budget still pays."""
+        if self._costs is not None and self._spending.seconds_left < self._costs.max():
+            return self._out_of_budget(belief)
+        block = leading_block(belief, self._evidence)
+        return self._answer(belief, kind="set", candidates=block.changes, confidence=block.probability)
+
+    def _out_of_budget(self, belief: Belief) -> Answer:
+        candidates = likeliest(belief, confidence=self.confidence)
+        mass = float(belief.change[np.array(candidates) - 1].sum())
+        return self._answer(belief, kind="budget", candidates=candidates, confidence=mass)
+
+    def _answer(self, belief: Belief, *, kind: Kind, candidates: tuple[int, ...], confidence: float) -> Answer:
         return Answer(
             kind=kind,
             culprit=candidates[0] if kind == "found" else None,
             candidates=candidates,
             confidence=min(1.0, confidence),
-            weights=tuple(float(self.belief.change[c - 1]) for c in candidates),
-            assumed_deterministic=self.rates.kind == "deterministic",
+            weights=tuple(float(belief.change[c - 1]) for c in candidates),
+            assumed_deterministic=self._rates.kind == "deterministic",
         )
 
-    def _launches_left(self) -> int:
-        if self.budget.launches is None:
-            return 1 << 30
-        return self.budget.launches - self.launches - self._pending.total()
+    def _value(self, belief: Belief) -> Floats:
+        """What information is worth at each point: the chance of a verdict there, per second where there are costs.
 
-    def _settle(self, k: int, *, seconds: float | None, launched: bool) -> None:
-        """Take one ask of ``k`` off the list. Only what was asked for is spent: a cached verdict is free."""
-        if self._pending[k] <= 0:
-            return
-        self._pending[k] -= 1
-        self.launches += launched
-        default = 0.0 if self._costs is None else float(self._costs[k])
-        self.seconds += default if seconds is None else seconds
+        Once a block is sure enough, only its unconfirmed sides are worth a launch.
+        """
+        closed = self._evidence.closed()
+        seen = dict.fromkeys(self._evidence.counts, True) | dict.fromkeys(closed, False)
+        value = testability(points=self.changes + 1, seen=seen)
+        value[list(closed)] = 0.0
+        if self._costs is not None:
+            value = np.where(self._costs <= self._spending.seconds_left, value / self._costs, 0.0)
+        block = leading_block(belief, self._evidence)
+        if block.probability >= self._required(belief):
+            sides = list(unconfirmed(block, self._evidence))
+            only = np.zeros_like(value)
+            only[sides] = value[sides]
+            value = only
+        return value
 
     def _check(self, k: int) -> None:
         if not 0 <= k <= self.changes:
             raise ValueError(f"point {k} is not in 0..{self.changes}")
 
 
-def _normalised(prior: Sequence[float] | None, *, changes: int) -> Floats:
+def _shares(prior: Sequence[float] | None, *, changes: int) -> Floats:
     if prior is None:
         return np.full(changes, 1.0 / changes)
     weights = np.asarray(prior, dtype=np.float64)
     if weights.shape != (changes,) or not np.all(np.isfinite(weights)) or weights.min() < 0 or weights.sum() <= 0:
         raise ValueError(f"a prior is {changes} weights, none negative and not all zero")
-    return (1 - PRIOR_FLOOR) * weights / weights.sum() + PRIOR_FLOOR / changes
+    shares: Floats = (1 - PRIOR_FLOOR) * weights / weights.sum() + PRIOR_FLOOR / changes
+    return shares
 
 
-def _positive(costs: Sequence[float], *, points: int) -> Floats:
+def _seconds(costs: Sequence[float], *, points: int) -> Floats:
     seconds = np.asarray(costs, dtype=np.float64)
     if seconds.shape != (points,) or not np.all(np.isfinite(seconds)) or seconds.min() <= 0:
         raise ValueError(f"costs are {points} positive numbers of seconds, one for each point 0..{points - 1}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -14,12 +15,18 @@ from patchbisect.errors import UsageError
 Floats = NDArray[np.float64]
 
 
+LOG_ZERO = -1e6
+"""Stands for log 0, so that zero times it is zero."""
+
+
 @dataclass(frozen=True, slots=True)
 class RateGrid:
     """A discrete prior over what the rates may be.
 
     ``before[j]``, ``after[j]``: P(BAD) without and with the culprit, with log weight ``log_weight[j]``.
     ``idle[i]``: P(BAD) at every point when nothing is guilty, with log weight ``log_idle_weight[i]``.
+    ``log_table[j]``: log P of GOOD before, BAD before, GOOD after, BAD after; ``log_idle_table[i]``: of GOOD, BAD.
+    ``outlook``: rows before, after, and the entropies of a launch before and after, in nats.
     """
 
     before: Floats
@@ -27,6 +34,27 @@ class RateGrid:
     log_weight: Floats
     idle: Floats
     log_idle_weight: Floats
+    log_table: Floats
+    log_idle_table: Floats
+    outlook: Floats
+
+    @classmethod
+    def of(cls, *, pairs: Mapping[tuple[float, float], float], idle: Mapping[float, float]) -> RateGrid:
+        """From (before, after) -> weight, and idle rate -> weight; the weights need not sum to one."""
+        before, after = np.array(list(pairs)).T
+        weight, idle_weight = np.array(list(pairs.values())), np.array(list(idle.values()))
+        rate = np.array(list(idle))
+        logs = [_log(1 - before), _log(before), _log(1 - after), _log(after)]
+        return cls(
+            before=before,
+            after=after,
+            log_weight=np.log(weight / weight.sum()),
+            idle=rate,
+            log_idle_weight=np.log(idle_weight / idle_weight.sum()),
+            log_table=np.stack(logs, axis=1),
+            log_idle_table=np.stack([_log(1 - rate), _log(rate)], axis=1),
+            outlook=np.stack([before, after, _entropy(before), _entropy(after)]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,32 +96,35 @@ class Rates:
 
 @lru_cache(maxsize=64)
 def _point_grid(p_before: float, p_after: float) -> RateGrid:
-    idle = np.array([p_before, p_after])
-    return RateGrid(
-        before=np.array([p_before]),
-        after=np.array([p_after]),
-        log_weight=np.zeros(1),
-        idle=idle,
-        log_idle_weight=np.log(np.full(2, 0.5)),
-    )
+    return RateGrid.of(pairs={(p_before, p_after): 1.0}, idle={p_before: 0.5, p_after: 0.5})
 
 
-BEFORE = {0.002: 0.40, 0.02: 0.15, 0.05: 0.15, 0.10: 0.12, 0.20: 0.10, 0.30: 0.05, 0.40: 0.03}
-AFTER = {0.998: 0.40, 0.97: 0.12, 0.92: 0.12, 0.85: 0.10, 0.75: 0.08, 0.62: 0.07, 0.50: 0.06, 0.38: 0.03, 0.28: 0.02}
+PAIRS = {
+    (0.002, 0.998): 10.0,
+    (0.002, 0.90): 1.0,
+    (0.002, 0.70): 1.0,
+    (0.002, 0.50): 4.0,
+    (0.002, 0.30): 0.5,
+    (0.05, 0.95): 1.5,
+    (0.10, 0.90): 1.5,
+    (0.20, 0.80): 1.5,
+    (0.30, 0.70): 0.5,
+    (0.05, 0.998): 0.5,
+    (0.20, 0.998): 0.3,
+}
 IDLE = {0.02: 0.2, 0.05: 0.2, 0.10: 0.2, 0.20: 0.15, 0.35: 0.1, 0.5: 0.05, 0.7: 0.05, 0.95: 0.05}
-SMALLEST_STEP = 0.2
-"""A culprit that moves the rate by less is taken for none: telling them apart costs hundreds of launches."""
 
 
 @lru_cache(maxsize=1)
 def _unknown_grid() -> RateGrid:
-    pairs = [(b, a, wb * wa) for b, wb in BEFORE.items() for a, wa in AFTER.items() if a - b >= SMALLEST_STEP]
-    before, after, weight = np.array(pairs).T
-    idle_weight = np.array(list(IDLE.values()))
-    return RateGrid(
-        before=before,
-        after=after,
-        log_weight=np.log(weight / weight.sum()),
-        idle=np.array(list(IDLE)),
-        log_idle_weight=np.log(idle_weight / idle_weight.sum()),
-    )
+    return RateGrid.of(pairs=PAIRS, idle=IDLE)
+
+
+def _log(values: Floats) -> Floats:
+    return np.where(values > 0, np.log(np.maximum(values, 1e-300)), LOG_ZERO)
+
+
+def _entropy(p: Floats) -> Floats:
+    inside = np.clip(p, 1e-300, 1.0)
+    outside = np.clip(1 - p, 1e-300, 1.0)
+    return -p * np.log(inside) - (1 - p) * np.log(outside)

@@ -1,66 +1,17 @@
-"""Sets of culprits among toggles without order: a chain of timeline searches.
-
-Put the toggles in an order. The shortest prefix that still fails ends with a toggle that is needed. Hold that
-one on, and look for the shortest prefix of what came before it that still fails; and so on until nothing more is
-needed. Each step is a ``CulpritSearch``, so noise, SKIP, parallel asks and confidence come from there.
-
-The chain is computed anew from all observations each time, so a step that later evidence throws into
-doubt opens again by itself.
-"""
+"""Sets of culprits among toggles without order: ask and tell."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 
-from patchbisect.search.culprit import IDLE_PRIOR, CulpritSearch
+from patchbisect.search.chain import Chain, Progress, Step, Toggles
+from patchbisect.search.plan import forecast
 from patchbisect.search.rates import Floats, Rates
-from patchbisect.search.values import Answer, Budget, Observation
-
-Toggles = frozenset[int]
-
-SIZES = (0.36, 0.36, 0.20, 0.05, 0.02, 0.01)
-"""P(a guilty set has 1, 2, ... toggles). Beyond the last, one more is as likely as no more."""
-OTHERS_PRIOR = 0.1
-"""P(one more independent set), given one."""
-SHARES = (2, 3, 4, 6, 8, 12, 16)
-"""Among how many steps the permitted doubt is shared: the first that makes the whole chain sure enough."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One timeline of the chain: point k of ``search`` stands for the toggles ``points[k]``.
-
-    In the first step change i adds ``order[i-1]``. Later, change 1 adds the toggle found last (so culprit 1 means
-    that nothing more is needed) and change i adds ``order[i-2]``: ``offset`` is then 1.
-    """
-
-    search: CulpritSearch
-    points: tuple[Toggles, ...]
-    order: tuple[int, ...]
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Verdicts:
-    """What is known about the rates from steps that are over: verdicts without and with the guilty set."""
-
-    without: tuple[int, int] = (0, 0)
-    with_it: tuple[int, int] = (0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A guilty set, the probability that it is one and minimal, and what in it no testable point tells apart."""
-
-    toggles: tuple[int, ...]
-    confidence: float
-    inseparable: tuple[int, ...]
-    verdicts: Verdicts
+from patchbisect.search.spending import Spending
+from patchbisect.search.values import Answer, Budget, Observation, Plan
 
 
 class CulpritSet:
@@ -70,6 +21,8 @@ class CulpritSet:
     ``CulpritSearch``. ``answer()`` is there as soon as the first set is; ``ask()`` goes on for further sets,
     disjoint from it, until ``answer().complete``. When all-off fails and all-on works, the search inverts
     itself and finds what breaks when switched *off*. ``prior`` weighs each toggle.
+
+    Raises ValueError for sizes that do not fit, a confidence outside [0.5, 1) or a toggle that is not there.
     """
 
     def __init__(
@@ -83,244 +36,156 @@ class CulpritSet:
     ) -> None:
         if toggles < 1:
             raise ValueError(f"a set search needs at least one toggle, not {toggles}")
+        if not 0.5 <= confidence < 1:
+            raise ValueError(f"confidence must be in [0.5, 1), not {confidence}")
         self.toggles = toggles
         self.confidence = confidence
-        self.rates = rates or Rates.unknown()
-        self.budget = budget or Budget()
-        self.launches = 0
-        self.seconds = 0.0
+        self._rates = rates or Rates.unknown()
         self._weights = _weights(prior, toggles=toggles)
+        self._spending: Spending[Toggles] = Spending(budget)
         self._seen: dict[Toggles, Counter[Observation]] = {}
-        self._pending: Counter[Toggles] = Counter()
-        self._state: tuple[Answer | None, Step | None] | None = None
-
-    # -- the four verbs ---------------------------------------------------------------------------------------
+        self._why = "Nothing was asked yet."
+        self._known: Progress | None = None
 
     def ask(self, parallel: int = 1) -> list[Toggles]:
-        """The toggle sets to launch next, together; empty when all is known or the budget is spent."""
-        count = min(parallel, self._launches_left())
-        _, step = self._solve()
-        if step is None or count <= 0 or self._out_of_time():
+        """The toggle sets to launch next, together; empty when all is known or the budget allows no more."""
+        affordable = self._spending.affordable
+        count = parallel if affordable is None else min(parallel, affordable)
+        step = self._progress().step
+        if step is None or count < 1 or self._spending.spent:
             return []
+        search = step.search.fork()
         for k, point in enumerate(step.points):
-            for _ in range(self._pending[self._facing(point)]):
-                step.search.expect(k)
-        asked = [self._facing(step.points[k]) for k in step.search.ask(parallel=count)]
-        self._pending.update(asked)
-        self._state = None
+            for _ in range(self._spending.pending[self._facing(point)]):
+                search.expect(k)
+        asked = [self._facing(step.points[k]) for k in search.ask(parallel=count)]
+        self._spending.ask(asked)
+        if asked:
+            self._why = self._reason(step, asked)
         return asked
 
-    def tell(self, toggles: Toggles, observation: Observation, *, seconds: float | None = None) -> None:
-        """What a launch with exactly ``toggles`` on said."""
-        point = self._checked(toggles)
-        self._settle(point, seconds=seconds, launched=True)
+    def tell(self, k: Toggles, observation: Observation, *, seconds: float = 0.0) -> None:
+        """What a launch with exactly the toggles ``k`` on said, and the seconds it took."""
+        point = self._checked(k)
+        self._spending.settle(point, seconds=seconds, launched=True)
         self._seen.setdefault(point, Counter())[Observation(observation)] += 1
-        self._state = None
+        self._known = None
 
-    def withdraw(self, toggles: Toggles, *, seconds: float | None = None) -> None:
-        """The launch said nothing about the code: forget that it was asked."""
-        self._settle(self._checked(toggles), seconds=seconds, launched=False)
-        self._state = None
+    def withdraw(self, k: Toggles, *, seconds: float = 0.0) -> None:
+        """The launch was void: as if it had not been asked, but for the ``seconds`` it took."""
+        self._spending.settle(self._checked(k), seconds=seconds, launched=False)
 
     def answer(self) -> Answer | None:
-        """The answer, or None while not even one set is known."""
-        answer, step = self._solve()
-        if answer is not None:
-            return answer
-        if step is not None and self._launches_left() > 0 and not self._out_of_time():
-            return None
-        return self._best_guess()
+        """The answer, or None while not even one set is known. A later observation may open it again."""
+        progress = self._progress()
+        if progress.found:
+            return self._found(progress)
+        assert progress.step is not None, "a chain that found nothing stands at its first step"
+        conclusion = progress.step.search.answer()
+        if conclusion is not None:
+            return conclusion
+        return self._best_guess(progress.step) if self._spending.spent else None
+
+    @property
+    def rates(self) -> Rates:
+        """What is assumed about noise now: after a contradiction ``deterministic()`` is ``unknown()``."""
+        self._progress()
+        return self._rates
+
+    @property
+    def launches(self) -> int:
+        """Asks that came back with an observation."""
+        return self._spending.launches
 
     @property
     def inverted(self) -> bool:
         """All-off fails and all-on works: what breaks is switching something off."""
-        off, on = self._tally(frozenset()), self._tally(frozenset(range(self.toggles)))
-        return off[1] > off[0] and on[0] > on[1]
+        off, on = (self._seen.get(point, Counter()) for point in (frozenset[int](), frozenset(range(self.toggles))))
+        good, bad = Observation.GOOD, Observation.BAD
+        return off[bad] > off[good] and on[good] > on[bad]
 
-    # -- the chain --------------------------------------------------------------------------------------------
+    def candidates(self) -> tuple[int, ...]:
+        """The toggles of the open step that are needed or may be, and those of the sets found."""
+        progress = self._progress()
+        found = {t for one in progress.found for t in one.toggles}
+        return tuple(sorted(found | set(_suspects(progress.step)))) if progress.step else tuple(sorted(found))
 
-    def _solve(self) -> tuple[Answer | None, Step | None]:
-        """The answer so far, and the step that is open (None: nothing is)."""
-        if self._state is None:
-            self._state = self._chain()
-        return self._state
+    def plan(self) -> Plan:
+        """How many launches are still to come until all sets are known."""
+        return forecast(self, runs=24)
 
-    def _chain(self) -> tuple[Answer | None, Step | None]:
-        self._doubt_contradictions()
-        for share in SHARES:
-            found, step, complete = self._all_sets(confidence=1 - (1 - self.confidence) / share)
-            if not found:
-                conclusion = step.search.answer() if step else None
-                return conclusion, None if conclusion else step
-            if all(one.confidence >= self.confidence for one in found):
-                break
-        return self._found(found, complete=complete), step
+    def explain(self) -> str:
+        """Why the last ask named its points, and what was known then, in plain sentences."""
+        return self._why
 
-    def _all_sets(self, *, confidence: float) -> tuple[list[Found], Step | None, bool]:
-        """The sets found, the step that is open, and whether no further set is left to find."""
-        universe = tuple(range(self.toggles))
-        verdicts = Verdicts()
-        found: list[Found] = []
-        while True:
-            result = self._one_set(universe=universe, verdicts=verdicts, confidence=confidence)
-            if isinstance(result, Step):
-                return found, result, False
-            found.append(result)
-            rest = tuple(t for t in universe if t not in result.toggles)
-            if not rest:
-                return found, None, True
-            others = self._others(universe=universe, rest=rest, verdicts=result.verdicts)
-            conclusion = others.search.answer()
-            if conclusion is None:
-                return found, others, False
-            if conclusion.culprit != 1:
-                return found, None, conclusion.culprit == 2
-            universe, verdicts = rest, _after(others.search, first=1, last=1)
+    def fork(self) -> CulpritSet:
+        """A search that knows the same and goes its own way, with nothing out."""
+        twin = CulpritSet.__new__(CulpritSet)
+        twin.__dict__.update(self.__dict__)
+        twin._seen = {point: Counter(tally) for point, tally in self._seen.items()}
+        twin._spending = self._spending.fork()
+        return twin
 
-    def _one_set(self, *, universe: tuple[int, ...], verdicts: Verdicts, confidence: float) -> Found | Step:
-        """A guilty set within ``universe``, or the step at which more must be known."""
-        held: tuple[tuple[int, ...], ...] = ()
-        inseparable: tuple[int, ...] = ()
-        order, floor, sure = universe, None, 1.0
-        while True:
-            step, conclusion = self._step(
-                universe=universe, held=held, order=order, floor=floor, verdicts=verdicts, confidence=confidence
-            )
-            if conclusion is None or conclusion.kind == "none":
-                return step
-            sure *= conclusion.confidence
-            first, last = conclusion.candidates[0], conclusion.candidates[-1]
-            verdicts = _after(step.search, first=first, last=last)
-            below = max(0, first - 1 - step.offset)
-            unit = step.order[below : last - step.offset]
-            if len(conclusion.candidates) > 1:
-                inseparable += unit
-            if unit:
-                held += (unit,)
-            order, floor = step.order[:below], step.points[first - 1]
-            if not unit or not order:
-                return Found(tuple(sorted(sum(held, ()))), sure, tuple(sorted(inseparable)), verdicts)
+    def p_bad(self, k: Toggles) -> float:
+        """P(BAD) of the next launch at ``k``, a point that ``ask`` named."""
+        step = self._progress().step
+        assert step is not None, "ask names points of the open step"
+        return step.search.p_bad(step.points.index(self._facing(k)))
 
-    def _step(
-        self,
-        *,
-        universe: tuple[int, ...],
-        held: tuple[tuple[int, ...], ...],
-        order: tuple[int, ...],
-        floor: Toggles | None,
-        verdicts: Verdicts,
-        confidence: float,
-    ) -> tuple[Step, Answer | None]:
-        """The next step and its answer. A band that cannot be tested in one order is tried in the reverse order."""
-        for turn in range(2):
-            points = _prefixes(frozenset(sum(held, ())), order)
-            if floor is not None:
-                points = (floor, *points)
-            offset = len(points) - 1 - len(order)
-            chances = _chances(weights=self._weights, universe=universe, held=len(held), order=order)
-            search = self._search(points=points, chances=chances, verdicts=verdicts, confidence=confidence)
-            step, conclusion = Step(search, points, order, offset), search.answer()
-            if turn == 1 or conclusion is None or conclusion.kind != "set":
-                break
-            low, high = max(0, conclusion.candidates[0] - 1 - offset), conclusion.candidates[-1] - offset
-            order = order[:low] + order[low:high][::-1] + order[high:]
-        return step, conclusion
+    def cost(self, k: Toggles) -> float:
+        """Seconds that a launch is expected to take: not known for toggles."""
+        return 0.0
 
-    def _others(self, *, universe: tuple[int, ...], rest: tuple[int, ...], verdicts: Verdicts) -> Step:
-        """Does it still break with the set found off? Culprit 1: yes, so another set is in ``rest``; 2: no."""
-        points = (frozenset[int](), frozenset(rest), frozenset(universe))
-        chances = np.array([OTHERS_PRIOR, 1 - OTHERS_PRIOR])
-        search = self._search(points=points, chances=chances, verdicts=verdicts, confidence=self.confidence)
-        return Step(search, points, (), 0)
+    def _progress(self) -> Progress:
+        if self._known is None:
+            seen = {self._facing(point): tally for point, tally in self._seen.items()}
+            if self._rates.kind == "deterministic" and _contradictory(seen):
+                self._rates = Rates.unknown()
+            chain = Chain(weights=self._weights, rates=self._rates, confidence=self.confidence, seen=seen)
+            self._known = chain.progress()
+        return self._known
 
-    def _search(
-        self, *, points: tuple[Toggles, ...], chances: Floats, verdicts: Verdicts, confidence: float
-    ) -> CulpritSearch:
-        """A timeline search over ``points`` that knows all that was told about them.
-
-        After the first step the verdicts at its two ends are among ``verdicts``, so they are not counted again.
-        """
-        fresh = verdicts == Verdicts()
-        search = CulpritSearch(
-            changes=len(points) - 1,
-            confidence=confidence,
-            rates=self.rates,
-            prior=tuple(chances),
-            none_prior=IDLE_PRIOR if fresh else 0.0,
-        )
-        search.tally(0, good=verdicts.without[0], bad=verdicts.without[1])
-        search.tally(len(points) - 1, good=verdicts.with_it[0], bad=verdicts.with_it[1])
-        for k, point in enumerate(points):
-            seen = self._seen.get(self._facing(point), Counter())
-            if fresh or 0 < k < len(points) - 1:
-                search.tally(k, good=seen[Observation.GOOD], bad=seen[Observation.BAD])
-            for _ in range(seen[Observation.SKIP]):
-                search.tell(k, Observation.SKIP)
-        return search
-
-    # -- answers ----------------------------------------------------------------------------------------------
-
-    def _found(self, found: list[Found], *, complete: bool) -> Answer:
-        first = found[0]
+    def _found(self, progress: Progress) -> Answer:
+        first = progress.found[0]
+        alone = len(first.toggles) == 1
         return Answer(
-            kind="found" if len(first.toggles) == 1 else "set",
-            culprit=first.toggles[0] if len(first.toggles) == 1 else None,
+            kind="found" if alone else "set",
+            culprit=first.toggles[0] if alone else None,
             candidates=first.toggles,
             confidence=first.confidence,
-            assumed_deterministic=self.rates.kind == "deterministic",
-            sets=tuple(one.toggles for one in found),
+            assumed_deterministic=self._rates.kind == "deterministic",
+            sets=tuple(one.toggles for one in progress.found),
             inseparable=first.inseparable,
+            complete=progress.complete,
             inverted=self.inverted,
-            complete=complete,
         )
 
-    def _best_guess(self) -> Answer:
-        """What is most probable when the budget is spent: the toggles that the open step may still add."""
-        _, step = self._solve()
-        assert step is not None, "a chain without an open step has an answer"
-        held = step.points[1] if step.offset else frozenset[int]()
-        likely = [step.order[c - 1 - step.offset] for c in step.search.candidates() if c > step.offset]
+    def _best_guess(self, step: Step) -> Answer:
+        """What is known when the budget is spent: the toggles held, and those that may be needed with them."""
         return Answer(
             kind="budget",
             culprit=None,
-            candidates=(*sorted(held), *likely),
-            confidence=float(1 - step.search.belief.idle),
-            assumed_deterministic=self.rates.kind == "deterministic",
+            candidates=_suspects(step),
+            confidence=self.confidence * (1 - step.search.belief.idle),
+            assumed_deterministic=self._rates.kind == "deterministic",
+            complete=False,
             inverted=self.inverted,
         )
 
-    # -- bookkeeping ------------------------------------------------------------------------------------------
+    def _reason(self, step: Step, asked: list[Toggles]) -> str:
+        sizes = " and ".join(f"{len(point)}" for point in asked)
+        held = sorted(step.points[1]) if step.offset else []
+        needed = f"needed so far: {', '.join(map(str, held))}" if held else "none is known to be needed yet"
+        if not step.order:
+            return f"Is it still bad with the toggles found on their good side? {sizes} of {self.toggles} on."
+        return (
+            f"{sizes} of {self.toggles} toggles on; {needed}. "
+            f"Parts the {len(_suspects(step)) - len(held)} that may be needed{' too' if held else ''}."
+        )
 
     def _facing(self, point: Toggles) -> Toggles:
         """Between the caller's toggles and the chain's, which are the complement when inverted. Its own inverse."""
         return frozenset(range(self.toggles)) - point if self.inverted else point
-
-    def _tally(self, toggles: Toggles) -> tuple[int, int]:
-        seen = self._seen.get(toggles, Counter())
-        return seen[Observation.GOOD], seen[Observation.BAD]
-
-    def _doubt_contradictions(self) -> None:
-        """A set that fails within one that works (or the same one both ways) ends the belief that no verdict lies."""
-        if self.rates.kind != "deterministic":
-            return
-        good = [self._facing(t) for t, seen in self._seen.items() if seen[Observation.GOOD]]
-        bad = [self._facing(t) for t, seen in self._seen.items() if seen[Observation.BAD]]
-        if any(failing <= working for failing in bad for working in good):
-            self.rates = Rates.unknown()
-
-    def _launches_left(self) -> int:
-        if self.budget.launches is None:
-            return 1 << 30
-        return self.budget.launches - self.launches - self._pending.total()
-
-    def _out_of_time(self) -> bool:
-        return self.budget.seconds is not None and self.seconds >= self.budget.seconds
-
-    def _settle(self, point: Toggles, *, seconds: float | None, launched: bool) -> None:
-        if self._pending[point] > 0:
-            self._pending[point] -= 1
-            self.launches += launched
-            self.seconds += seconds or 0.0
 
     def _checked(self, toggles: Toggles) -> Toggles:
         point = frozenset(toggles)
@@ -329,39 +194,18 @@ class CulpritSet:
         return point
 
 
-def _prefixes(on: Toggles, order: tuple[int, ...]) -> tuple[Toggles, ...]:
-    return tuple(accumulate(order, lambda point, toggle: point | {toggle}, initial=on))
+def _suspects(step: Step) -> tuple[int, ...]:
+    """The toggles that the step holds on, then those that it may still add, likeliest first."""
+    held = sorted(step.points[1]) if step.offset else []
+    added = [step.order[c - 1 - step.offset] for c in step.search.candidates() if c > step.offset]
+    return (*held, *added) if step.order else tuple(sorted(step.points[1]))
 
 
-def _after(search: CulpritSearch, *, first: int, last: int) -> Verdicts:
-    return Verdicts(without=search.verdicts(0, first - 1), with_it=search.verdicts(last, search.changes))
-
-
-def _chances(*, weights: Floats, universe: tuple[int, ...], held: int, order: tuple[int, ...]) -> Floats:
-    """P(each change of a step is its culprit): first "nothing more is needed" (later steps only), then each toggle.
-
-    A set of r toggles has probability SIZES[r-1], shared in proportion to the product of its weights; the last of
-    its toggles in the order is the one that the step finds.
-    """
-    whole = _symmetric(weights[list(universe)])[-1]
-    partial = _symmetric(weights[list(order)])
-    nothing = SIZES[held - 1] / whole[held] if 0 < held <= len(SIZES) and whole[held] > 0 else 0.0
-    toggles = np.zeros(len(order))
-    for size in range(held + 1, len(SIZES) + 1):
-        if whole[size] > 0:
-            toggles += SIZES[size - 1] / whole[size] * weights[list(order)] * partial[:-1, size - held - 1]
-    if held >= len(SIZES):
-        nothing, toggles = 1.0, np.full(len(order), 1.0 / len(order))
-    return toggles if held == 0 else np.concatenate([[nothing], toggles])
-
-
-def _symmetric(weights: Floats) -> Floats:
-    """Row i, column r: the sum over all r-subsets of the first i weights of their product."""
-    table = np.zeros((len(weights) + 1, len(SIZES) + 1))
-    table[:, 0] = 1.0
-    for i, weight in enumerate(weights):
-        table[i + 1, 1:] = table[i, 1:] + weight * table[i, :-1]
-    return table
+def _contradictory(seen: dict[Toggles, Counter[Observation]]) -> bool:
+    """Does a set fail that lies within one that works (or is it one and the same)?"""
+    good = [point for point, tally in seen.items() if tally[Observation.GOOD]]
+    bad = [point for point, tally in seen.items() if tally[Observation.BAD]]
+    return any(failing <= working for failing in bad for working in good)
 
 
 def _weights(prior: Sequence[float] | None, *, toggles: int) -> Floats:
@@ -370,4 +214,5 @@ def _weights(prior: Sequence[float] | None, *, toggles: int) -> Floats:
     weights = np.asarray(prior, dtype=np.float64)
     if weights.shape != (toggles,) or not np.all(np.isfinite(weights)) or weights.min() <= 0:
         raise ValueError(f"a prior is {toggles} positive weights")
-    return weights / weights.mean()
+    relative: Floats = weights / weights.mean()
+    return relative

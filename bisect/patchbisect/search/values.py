@@ -20,10 +20,14 @@ class Observation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What may be spent on answers to ``ask``; None is "no limit". ``seconds`` are box seconds, summed over parallel launches."""
+    """What may be spent on asks; None is "no limit". ``seconds`` are summed over parallel launches."""
 
     launches: int | None = None
     seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.launches or 0) < 0 or (self.seconds or 0) < 0:
+            raise ValueError(f"a budget is not negative: {self}")
 
 
 @dataclass(frozen=True, slots=True)

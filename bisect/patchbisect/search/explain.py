@@ -1,0 +1,58 @@
+"""The reasons of a search in plain sentences, for the live view and for reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from patchbisect.search.belief import Belief
+from patchbisect.search.conclusion import leading_block, likeliest, unconfirmed
+from patchbisect.search.evidence import Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What was known when ``points`` were asked for."""
+
+    points: tuple[int, ...]
+    belief: Belief
+    evidence: Evidence
+    confidence: float
+
+
+def explained(moment: Moment) -> str:
+    """Why these points, then what is known: one sentence each."""
+    reasons = [_reason(moment, point) for point in dict.fromkeys(moment.points)]
+    return " ".join([*reasons, _known(moment)])
+
+
+def _reason(moment: Moment, point: int) -> str:
+    belief, evidence = moment.belief, moment.evidence
+    block = leading_block(belief, evidence)
+    suspect = f"change {block.first}" if block.first == block.last else f"changes {block.first}-{block.last}"
+    times = moment.points.count(point)
+    launch = f"Point {point}" + (f", {times} times at once" if times > 1 else "")
+    if block.probability >= moment.confidence and point in unconfirmed(block, evidence):
+        wanted = "bad" if point == block.last else "good"
+        return f"{launch}: {suspect} must not be blamed before its own side was seen {wanted}."
+    good, bad = evidence.good(point), evidence.bad(point)
+    if not good and not bad:
+        below = float(belief.change[:point].sum()) / max(float(belief.change.sum()), 1e-300)
+        if point in (0, len(belief.change)):
+            return f"{launch}: the end was not seen yet."
+        return f"{launch}: parts what is possible, {below:.0%} up to it and {1 - below:.0%} past it."
+    seen = " and ".join(f"{count} {word}" for count, word in ((good, "good"), (bad, "bad")) if count)
+    if point == block.first - 1:
+        return f"{launch}, seen {seen}: if {suspect} is guilty, it is good again."
+    if point == block.last:
+        return f"{launch}, seen {seen}: if {suspect} is guilty, it is bad again."
+    return f"{launch}, seen {seen}: whether that can be trusted decides most."
+
+
+def _known(moment: Moment) -> str:
+    belief = moment.belief
+    possible = len(likeliest(belief, confidence=moment.confidence))
+    block = leading_block(belief, moment.evidence)
+    which = f"change {block.first}" if block.first == block.last else f"one of changes {block.first}-{block.last}"
+    nothing = f", nothing is with {belief.idle:.0%}" if belief.idle >= 0.01 else ""
+    left = "1 change is" if possible == 1 else f"{possible} changes are"
+    return f"{left} still in question; {which} is guilty with {block.probability:.0%}{nothing}."
