@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import getpass
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -17,7 +20,8 @@ from tests.box.lab import launch, listen, settings_for, until_log
 
 
 def take(book: LeaseBook, *, token: str = "t", ttl_s: float = 60.0, gpus: list[int] | None = None, steal: bool = False):
-    return book.acquire(token=token, owner="ada", host="here", reason="test", ttl_s=ttl_s, gpus=gpus or [], steal=steal)
+    holder = {"owner": "ada", "host": "here", "reason": "test", "client": "c", "pid": 1}
+    return book.acquire(holder=holder, token=token, ttl_s=ttl_s, gpus=gpus or [], steal=steal)
 
 
 @pytest.fixture
@@ -122,6 +126,29 @@ def test_two_clients_take_turns(tmp_path: Path) -> None:
         thread.join(timeout=30)
         assert not thread.is_alive()
         assert one.leases() == ()
+
+
+def test_the_lease_of_a_client_that_was_killed_is_free_at_once(tmp_path: Path) -> None:
+    script = (
+        "import sys, time\nfrom pathlib import Path\nfrom patchbisect.box import open_box\n"
+        "from tests.box.lab import settings_for\nfolder = Path(sys.argv[1])\n"
+        "with open_box('local', settings_for(folder), state=folder) as box, box.lease('soon dead'):\n"
+        "    print('held', flush=True)\n    time.sleep(60)\n"
+    )
+    paths = os.pathsep.join(filter(None, sys.path))
+    client = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}
+    )
+    assert client.stdout is not None
+    assert client.stdout.readline() == b"held\n"
+    with open_box("local", settings_for(tmp_path), state=tmp_path) as box:
+        with pytest.raises(BoxBusy, match="soon dead"), box.lease("too early"):
+            pass
+        client.kill()
+        client.wait()
+        with box.lease("resumed"):
+            assert [held.reason for held in box.leases()] == ["resumed"]
+    client.stdout.close()
 
 
 def test_a_stolen_lease_ends_the_trial_of_its_old_holder(box: Box, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """One machine: reach it, lease it, prove it clean, put code on it, start, follow, stop."""
 
-from patchbisect.box.box import Box, Lease, open_box
+from patchbisect.box.box import Box, open_box
+from patchbisect.box.lease import Lease
 from patchbisect.box.run import Run
 from patchbisect.box.settings import BoxSettings
 from patchbisect.box.values import (

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import logging
 import random
 import secrets as randomness
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +14,8 @@ from typing import Any
 
 from patchbisect.box import code
 from patchbisect.box.conversation import Conversation
-from patchbisect.box.failures import BoxBusy, LeaseLost, LinkLost
+from patchbisect.box.failures import BoxBusy, LinkLost
+from patchbisect.box.lease import Lease, holder, holder_is_dead
 from patchbisect.box.link import Link, ProcessLink
 from patchbisect.box.run import Run
 from patchbisect.box.secrets import Redactor, masked_argv, masked_env, secret_values
@@ -55,39 +54,6 @@ class Attempt:
             raise lost
         time.sleep(self._pause_s * random.uniform(0.8, 1.2))
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
-
-
-class Lease:
-    """Ours until the ``with`` block ends. Renewed in the background; ``lost`` is set when somebody took it."""
-
-    def __init__(self, box: Box, fence: int) -> None:
-        self._box = box
-        self._ended = threading.Event()
-        self.fence = fence
-        self.lost: LeaseLost | None = None
-        self._renewer = threading.Thread(target=self._renew, name=f"lease of {box.name}", daemon=True)
-        self._renewer.start()
-
-    def _renew(self) -> None:
-        """A failing renewal is not an error yet: the link may come back before the lease expires or is taken."""
-        while not self._ended.wait(self._box.settings.lease_s / 4):
-            request = self._box.request("lease_renew", ttl_s=self._box.settings.lease_s)
-            with contextlib.suppress(LinkLost):
-                try:
-                    with self._box.conversation() as conversation:
-                        conversation.ask(request)
-                except LeaseLost as lost:
-                    self.lost = lost
-                    return
-
-    def check(self) -> None:
-        """Raises LeaseLost when the renewal has found that the lease was taken."""
-        if self.lost is not None:
-            raise self.lost
-
-    def end(self) -> None:
-        self._ended.set()
-        self._renewer.join(timeout=self._box.settings.link_timeout_s)
 
 
 class Box:
@@ -213,22 +179,19 @@ class Box:
     def acquire(self, reason: str, *, wait_s: float = 0.0, steal: bool = False, lease_s: float = 0.0) -> int:
         """Take the lease for ``lease_s`` (the box's own when 0) and return its fencing number. Raises BoxBusy."""
         deadline = time.monotonic() + wait_s
-        token = randomness.token_hex(8)
+        wanted = {"holder": holder(reason), "token": randomness.token_hex(8), "ttl_s": lease_s or self.settings.lease_s}
+        replace = 0
         while True:
-            answer = self.ask(
-                "lease_acquire",
-                token=token,
-                owner=getpass.getuser(),
-                host=socket.gethostname(),
-                reason=reason,
-                ttl_s=lease_s or self.settings.lease_s,
-                steal=steal,
-            )
+            answer = self.ask("lease_acquire", **wanted, steal=steal, replace=replace)
             if "fence" in answer:
                 return int(answer["fence"])
+            held = LeaseHeld.of(answer["busy"])
+            if holder_is_dead(held) and replace != held.fence:
+                replace = held.fence
+                continue
             if time.monotonic() >= deadline:
                 raise BoxBusy(
-                    f"box {self.name} is in use: {LeaseHeld.of(answer['busy'])}",
+                    f"box {self.name} is in use: {held}",
                     remedy="wait for it (--wait-for-box), or take it with box.steal if that work is dead",
                 )
             time.sleep(min(1.0, max(0.05, deadline - time.monotonic())))

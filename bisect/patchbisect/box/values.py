@@ -154,6 +154,9 @@ class LeaseHeld:
     gpus: tuple[int, ...]
     held_s: float
     expires_in_s: float
+    client: str
+    pid: int
+    """The process that holds it, and where that pid means something."""
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> LeaseHeld:

@@ -50,31 +50,30 @@ class LeaseBook:
     def _shown(lease: Json) -> Json:
         now = since_boot()
         return {
+            **lease["holder"],
             "fence": lease["fence"],
-            "owner": lease["owner"],
-            "host": lease["host"],
-            "reason": lease["reason"],
             "gpus": lease["gpus"],
             "held_s": now - lease["since"],
             "expires_in_s": lease["until"] - now,
         }
 
     def acquire(
-        self, *, token: str, owner: str, host: str, reason: str, ttl_s: float, gpus: list[int], steal: bool
+        self, *, holder: Json, token: str, ttl_s: float, gpus: list[int], steal: bool = False, replace: int = 0
     ) -> Json:
         """``{"fence": N, "replaced": [...]}``, or ``{"busy": lease}`` while somebody else holds it.
 
-        ``token`` is the client's own: a request repeated after its answer was lost is not its own rival.
+        ``token`` is the client's own: a request repeated after its answer was lost is not its own rival. Nor is
+        the lease with the number ``replace``, whose client is known to be dead.
         """
         with self._open() as book:
             now = since_boot()
             rivals = [lease for lease in book["leases"] if overlap(lease["gpus"], gpus)]
-            living = [lease for lease in rivals if lease["until"] > now and lease["token"] != token]
+            living = [one for one in rivals if one["until"] > now and one["token"] != token and one["fence"] != replace]
             if living and not steal:
                 return {"busy": self._shown(living[0])}
             book["fence"] += 1
-            lease = {"fence": book["fence"], "owner": owner, "host": host, "reason": reason, "gpus": gpus}
-            lease.update({"token": token, "boot": boot_id(), "since": now, "until": now + ttl_s})
+            lease = {"fence": book["fence"], "holder": holder, "token": token, "gpus": gpus}
+            lease.update({"boot": boot_id(), "since": now, "until": now + ttl_s})
             book["leases"] = [one for one in book["leases"] if one not in rivals] + [lease]
             return {"fence": lease["fence"], "replaced": [self._shown(rival) for rival in rivals]}
 
@@ -109,12 +108,13 @@ class LeaseBook:
         with self._open() as book:
             if any(lease["fence"] == fence for lease in book["leases"]):
                 return ""
-            return " and ".join(f"{one['owner']} on {one['host']}" for one in book["leases"] if one["fence"] > fence)
+            later = [one["holder"] for one in book["leases"] if one["fence"] > fence]
+            return " and ".join(f"{holder['owner']} on {holder['host']}" for holder in later)
 
     def _lost(self, fence: int, book: Json) -> Refused:
         if not fence:
             return Refused("lease-lost", "this needs the lease of the box", "take the lease first")
-        holders = [f"{one['owner']} on {one['host']} ({one['reason']})" for one in book["leases"]]
+        holders = ["{owner} on {host} ({reason})".format(**one["holder"]) for one in book["leases"]]
         whom = "; it is now held by " + " and ".join(holders) if holders else "; nobody holds it now"
         return Refused("lease-lost", f"lease {fence} of the box was taken away or released{whom}", "start again")
 
