@@ -81,22 +81,28 @@ def _name(line: Timeline, chosen: Sequence[int]) -> str:
     """``clean + 4 of 8 (0004-slug)``, ``HEAD without 0006-slug``, ``clean with 0006-slug alone`` …"""
     changes, count = line.changes, len(line.changes)
     off = [i for i in range(count) if i not in chosen]
-    if chosen == list(range(len(chosen))):
-        return f"{line.good.name} + {len(chosen)} of {count} ({label(changes[chosen[-1]])})"
     if whole := _whole_axes(changes, chosen):
         return f"{line.good.name} with {' and '.join(whole)} of {line.bad.name}"
+    if chosen == list(range(len(chosen))):
+        return f"{line.good.name} + {len(chosen)} of {count} ({label(changes[chosen[-1]])})"
+    if len(off) > 1 and (partly := _part_of_one_axis(changes, chosen, off=off)):
+        return f"{line.bad.name} with {partly}"
     if len(off) <= min(_SPELT, len(chosen)):
         return f"{line.bad.name} without {', '.join(label(changes[i]) for i in off)}"
     if len(chosen) <= _SPELT:
         return f"{line.good.name} with {' and '.join(label(changes[i]) for i in chosen)} alone"
-    if len(axes := list(dict.fromkeys(changes[i].axis for i in off))) == 1:
-        mine = [i for i in range(count) if changes[i].axis is axes[0]]
-        on = [i for i in mine if i in chosen]
-        if on == mine[: len(on)]:
-            last = f" ({label(changes[on[-1]])})" if on else ""
-            return f"{line.bad.name} with {axes[0]} at {len(on)} of {len(mine)}{last}"
     first, last = label(changes[chosen[0]]), label(changes[chosen[-1]])
     return f"{line.good.name} with {len(chosen)} of {count} changes ({first} … {last})"
+
+
+def _part_of_one_axis(changes: Sequence[Change], chosen: Sequence[int], *, off: Sequence[int]) -> str:
+    """``queue at 4 of 8 (0004-slug)`` where only one of several axes is not wholly on, and that one up to a change."""
+    axis = changes[off[0]].axis
+    mine = [i for i, change in enumerate(changes) if change.axis is axis]
+    on = [i for i in mine if i in chosen]
+    if len(mine) == len(changes) or any(changes[i].axis is not axis for i in off) or on != mine[: len(on)]:
+        return ""
+    return f"{axis} at {len(on)} of {len(mine)}" + (f" ({label(changes[on[-1]])})" if on else "")
 
 
 def _whole_axes(changes: Sequence[Change], chosen: Sequence[int]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -102,6 +103,12 @@ class Course:
             return None
         hits = (seen for seen in self.evidence() if seen.spot.content == spot.content)
         return next((seen for seen in hits if wanted in (None, seen.observation)), None)
+
+    def tally(self, spot: Spot) -> Counter[Observation]:
+        """How often what the spot runs was seen to be what."""
+        return Counter(
+            seen.observation for seen in self.evidence() if spot.content and seen.spot.content == spot.content
+        )
 
     def budget(self) -> Budget:
         """What is left of it."""

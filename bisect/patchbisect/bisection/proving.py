@@ -16,9 +16,21 @@ def prove(course: Course, ground: Ground, guilty: On, *, stop: Spot, parent: Spo
     return (
         _own(course, Claim.CULPRIT_BAD, stop, Observation.BAD),
         _own(course, Claim.PARENT_GOOD, parent, Observation.GOOD),
-        _taken(course, Claim.WITHOUT_CULPRIT_GOOD, ground.spot(ground.everything - guilty), Observation.GOOD),
-        _taken(course, Claim.ALONE_BAD, ground.spot(guilty), Observation.BAD),
+        *(_taken(course, claim, ground.spot(on), wanted) for claim, on, wanted in _counterfactuals(ground, guilty)),
     )
+
+
+def _counterfactuals(ground: Ground, guilty: On) -> tuple[tuple[Claim, On, Observation], ...]:
+    return (
+        (Claim.WITHOUT_CULPRIT_GOOD, ground.everything - guilty, Observation.GOOD),
+        (Claim.ALONE_BAD, guilty, Observation.BAD),
+    )
+
+
+def refuted(ground: Ground, guilty: On, proof: tuple[ProofStep, ...]) -> list[tuple[On, Observation]]:
+    """The spots whose launch disagreed, each with what that launch said."""
+    against = {step.claim for step in proof if step.status == REFUTED}
+    return [(on, _other(wanted)) for claim, on, wanted in _counterfactuals(ground, guilty) if claim in against]
 
 
 def doubtful(proof: tuple[ProofStep, ...]) -> bool:
@@ -34,7 +46,7 @@ def _own(course: Course, claim: Claim, spot: Spot, wanted: Observation) -> Proof
 
 
 def _taken(course: Course, claim: Claim, spot: Spot, wanted: Observation) -> ProofStep:
-    """A launch of what was run before stands for itself: a verdict is one observation, never two."""
+    """A launch of what was run before stands for itself; where launches disagree, most of them decide."""
     if spot.unbuildable:
         return ProofStep(claim=claim, status=f"not testable: {spot.unbuildable}")
     seen = course.recall(spot)
@@ -42,6 +54,15 @@ def _taken(course: Course, claim: Claim, spot: Spot, wanted: Observation) -> Pro
         return ProofStep(claim=claim, status="not tested: the budget is spent")
     seen = seen or course.look(spot, purpose="proof")
     assert seen.trial is not None, "what can be built is launched"
-    if seen.observation is Observation.SKIP:
+    said = course.tally(spot)
+    if said[Observation.GOOD] == said[Observation.BAD] > 0 and not course.spent:
+        said[course.look(spot, purpose="proof again").observation] += 1
+    if not said[Observation.GOOD] and not said[Observation.BAD]:
         return ProofStep(claim=claim, status=f"not testable: it ended as {short(seen.trial.verdict)}", trial=seen.trial)
-    return ProofStep(claim=claim, status=CONFIRMED if seen.observation is wanted else REFUTED, trial=seen.trial)
+    confirmed = said[wanted] > said.total() - said[Observation.SKIP] - said[wanted]
+    shown = course.recall(spot, wanted) if confirmed else course.recall(spot, _other(wanted))
+    return ProofStep(claim=claim, status=CONFIRMED if confirmed else REFUTED, trial=shown.trial if shown else None)
+
+
+def _other(observation: Observation) -> Observation:
+    return Observation.GOOD if observation is Observation.BAD else Observation.BAD

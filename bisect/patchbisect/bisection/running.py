@@ -14,7 +14,7 @@ from patchbisect.bisection.course import Course, Marks
 from patchbisect.bisection.endpoints import Refused, settle_ends
 from patchbisect.bisection.finding import AnswerKind, Claim, Finding, ProofStep, Question
 from patchbisect.bisection.ground import Ground, On, Spot
-from patchbisect.bisection.proving import REFUTED, doubtful, prove
+from patchbisect.bisection.proving import REFUTED, doubtful, prove, refuted
 from patchbisect.bisection.searching import LineAnswer, search_line, search_sets
 from patchbisect.bisection.wording import noun, nouns
 from patchbisect.model import EMPTY, Axis, Change
@@ -54,6 +54,8 @@ class _Bisection:
         self.question = question
         self.ground = ground
         self.course = course
+        self._doubted: set[On] = set()
+        """Culprits that were launched again because their proof disagreed."""
 
     def run(self) -> Finding:
         good, bad = self.ground.end(bad=False), self.ground.end(bad=True)
@@ -107,15 +109,33 @@ class _Bisection:
             assert line.answer.culprit is not None
             stop, parent = line.stops[line.answer.culprit], line.stops[line.answer.culprit - 1]
             guilt = _Guilt(answer=line.answer, changes=line.changes(line.answer.culprit), stop=stop, parent=parent)
-            if not doubtful(self._proof(guilt)):
+            proof = self._proof(guilt)
+            if not doubtful(proof) or self.course.spent:
                 return guilt
-            if self.course.rates.kind == "deterministic" and not self.course.spent:
-                self.course.notify("the proof disagrees: launching culprit and parent once more")
-                again = [self.course.look(spot, purpose="proof again") for spot in (stop, parent)]
-                if [seen.observation for seen in again] != [Observation.BAD, Observation.GOOD]:
-                    self.course.notify("the same point ended in two ways: searching as if every launch could err")
-                    continue
-            return self._together(line, guilt, held=held)
+            if guilt.changes not in self._doubted and self._gives_way(guilt, proof):
+                continue
+            interplay = self._together(line, guilt, held=held)
+            if interplay is not None:
+                return interplay
+
+    def _gives_way(self, guilt: _Guilt, proof: tuple[ProofStep, ...]) -> bool:
+        """Launch again what the proof contradicts; whether something ended otherwise than before.
+
+        In a world without noise that is culprit and parent: where they stand, the contradiction is an interplay.
+        """
+        self._doubted.add(guilt.changes)
+        self.course.notify("the proof disagrees: launching culprit and parent once more")
+        assert guilt.stop is not None
+        assert guilt.parent is not None
+        beliefs = [(guilt.stop, Observation.BAD), (guilt.parent, Observation.GOOD)]
+        if self.course.rates.kind != "deterministic":
+            beliefs += [(self.ground.spot(on), seen) for on, seen in refuted(self.ground, guilt.changes, proof)]
+        ended = [self.course.look(spot, purpose="proof again").observation for spot, _ in beliefs]
+        if ended == [believed for _, believed in beliefs]:
+            return False
+        if self.course.rates.kind == "deterministic":
+            self.course.notify("the same point ended in two ways: searching as if every launch could err")
+        return True
 
     def _band(self, line: LineAnswer, *, held: On) -> _Guilt:
         """No single change stood out."""
@@ -131,14 +151,22 @@ class _Bisection:
             return guilt
         return _Guilt(answer=answer.answer, changes=answer.sets[0], stop=line.stops[last], parent=line.stops[first - 1])
 
-    def _together(self, line: LineAnswer, guilt: _Guilt, *, held: On) -> _Guilt:
-        """The smallest set that breaks, where the culprit alone does not or is not the only one."""
+    def _together(self, line: LineAnswer, guilt: _Guilt, *, held: On) -> _Guilt | None:
+        """The smallest set that breaks, where the culprit alone does not or is not the only one.
+
+        None where a set that was seen to break does not when it is launched again: then no verdict can be trusted.
+        """
         self.course.notify("one change alone does not explain it: looking for those that break together")
         toggles = tuple(line.changes(stop) for stop in range(1, len(line.stops)))
         answer = search_sets(self.course, self.ground, toggles, held=held, purpose="together")
         if not answer.sets:
             return guilt
         mine = next((one for one in answer.sets if guilt.changes <= one), answer.sets[0])
+        alone = self.ground.spot(held | mine)
+        certain = self.course.rates.kind == "deterministic" and len(mine) > 1 and not self.course.spent
+        if certain and self.course.look(alone, purpose="proof again").observation is not Observation.BAD:
+            self.course.notify("the same point ended in two ways: searching as if every launch could err")
+            return None
         others = tuple(one for one in answer.sets if one is not mine)
         return replace(guilt, answer=answer.answer, changes=mine, others=others)
 
@@ -169,6 +197,13 @@ class _Bisection:
         proof = self._proof(guilt)
         others = tuple(tuple(self.ground.changes[i] for i in sorted(other)) for other in guilt.others)
         more = {"proof": proof, "others": others, **common}
+        if doubtful(proof) and not others and self.course.rates.kind != "deterministic":
+            return self._finding(
+                AnswerKind.INCONCLUSIVE,
+                f"the evidence conflicts: {nouns(changes, secrets=self.question.secrets)} looked guilty, and the proof "
+                "says otherwise",
+                **more,
+            )
         reason = self._because(changes, proof, others)
         if len(changes) > 1:
             return self._finding(AnswerKind.SET, reason, together=True, **more)

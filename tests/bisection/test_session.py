@@ -1,0 +1,162 @@
+import json
+import shutil
+from dataclasses import asdict
+
+import pytest
+
+from patchbisect.bisection import AnswerKind, Asked, conduct
+from patchbisect.bisection.bench import marks, standing
+from patchbisect.errors import BoxError, UsageError
+from patchbisect.journal import Journal
+from patchbisect.search import Observation
+from tests.bisection.world import DIRTY, READY, World, broken_by, question, scripted, slugs
+
+
+def journal_in(path):
+    journal = Journal.create(path / "bisections", "b")
+    journal.append("begin", asked={}, root=str(path))
+    return journal
+
+
+def answer_of(journal):
+    return [entry.data["finding"] for entry in journal.entries() if entry.event == "answer"][-1]
+
+
+def lines(journal):
+    return journal.path.read_bytes().splitlines(keepends=True)
+
+
+RULES = {"one": broken_by("p6"), "pair": broken_by("p2", "p6")}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_cut_at_any_line_gives_the_same_answer_and_launches_only_what_is_missing(tmp_path, rule):
+    world = World.at(tmp_path, RULES[rule])
+    whole = journal_in(tmp_path)
+    finding = conduct(question(), world, journal=whole, store=world.store)
+    trials = [step.trial.record for step in finding.steps]
+    entries = lines(whole)
+    for cut in range(1, len(entries) + 1):
+        half = Journal(tmp_path / f"cut-{cut}" / "journal.jsonl")
+        half.path.parent.mkdir()
+        half.path.write_bytes(b"".join(entries[:cut]))
+        known = len(standing(half))
+        again = World(rule=RULES[rule], store=world.store)
+        resumed = conduct(question(), again, journal=half, store=world.store)
+        assert resumed.reason == finding.reason
+        assert resumed.candidates == finding.candidates
+        assert [step.trial.record for step in resumed.steps][:known] == trials[:known]
+        assert len(again.launched) == len(trials) - known
+        assert again.launched == [step.trial.point.name for step in finding.steps][known:]
+        assert resumed.launches == finding.launches
+
+
+def test_a_torn_last_line_loses_that_trial_only(tmp_path):
+    world = World.at(tmp_path, broken_by("p6"))
+    journal = journal_in(tmp_path)
+    conduct(question(), world, journal=journal, store=world.store)
+    kept = lines(journal)[:9]
+    journal.path.write_bytes(b"".join(kept) + lines(journal)[9][:20])
+    known = len(standing(journal))
+    again = World(rule=broken_by("p6"), store=world.store)
+    finding = conduct(question(), again, journal=journal, store=world.store)
+    assert finding.culprit.subject == "p6"
+    assert len(again.launched) == finding.launches - known
+
+
+def test_an_intent_is_on_disk_before_the_launch_and_the_trial_after_it(tmp_path):
+    journal = journal_in(tmp_path)
+    seen = []
+
+    def rule(at):
+        seen.append(json.loads(lines(journal)[-1]))
+        return broken_by("p6")(at)
+
+    world = World.at(tmp_path, rule)
+    conduct(question(), world, journal=journal, store=world.store)
+    assert [entry["event"] for entry in seen] == ["intent"] * len(world.launched)
+    assert [entry["point"] for entry in seen] == world.launched
+    events = [entry.event for entry in journal.entries()]
+    assert events == ["begin", "question", *["intent", "trial"] * len(world.launched), "answer"]
+
+
+def test_a_void_is_written_down_and_never_handed_out(tmp_path):
+    journal = journal_in(tmp_path)
+    world = World.at(tmp_path, scripted({"HEAD": [DIRTY, DIRTY, DIRTY]}, broken_by("p6")))
+    with pytest.raises(BoxError):
+        conduct(question(), world, journal=journal, store=world.store)
+    assert [entry.event for entry in journal.entries()].count("void") == 3
+    finding = conduct(question(), world, journal=journal, store=world.store)
+    assert finding.culprit.subject == "p6"
+    assert finding.launches == len(world.launched) - 3
+
+
+@pytest.mark.parametrize("change", ["queue", "contents"])
+def test_the_journal_of_another_question_is_refused(tmp_path, change):
+    world = World.at(tmp_path, broken_by("p6"))
+    journal = journal_in(tmp_path)
+    conduct(question(8), world, journal=journal, store=world.store)
+    launched = len(world.launched)
+    if change == "contents":
+        world.contents = lambda at: f"other {sorted(slugs(at))}"
+    with pytest.raises(UsageError, match=r"cannot go on: .* \(pin, queue or profile changed\)"):
+        conduct(question(8 if change == "contents" else 7), world, journal=journal, store=world.store)
+    assert len(world.launched) == launched
+
+
+def test_a_record_that_is_gone_is_said(tmp_path):
+    world = World.at(tmp_path, broken_by("p6"))
+    journal = journal_in(tmp_path)
+    conduct(question(), world, journal=journal, store=world.store)
+    shutil.rmtree(world.store.path(standing(journal)[0].data["record"]))
+    with pytest.raises(UsageError, match="no run"):
+        conduct(question(), world, journal=journal, store=world.store)
+
+
+def test_an_undone_trial_no_longer_counts(tmp_path):
+    world = World.at(tmp_path, scripted({"clean + 4 of 8 (0004-p4)": [READY]}, broken_by("p3")))
+    journal = journal_in(tmp_path)
+    wrong = conduct(question(), world, journal=journal, store=world.store)
+    (odd,) = [step.trial.record for step in wrong.steps if step.position == 4][:1]
+    journal.append("undo", record=odd)
+    finding = conduct(question(), world, journal=journal, store=world.store)
+    assert not wrong.assumed_deterministic
+    assert finding.culprit.subject == "p3"
+    assert finding.assumed_deterministic
+    assert odd not in [step.trial.record for step in finding.steps]
+
+
+def test_the_last_mark_of_a_point_counts_and_can_be_taken_back(tmp_path):
+    journal = journal_in(tmp_path)
+    for event, observation in [("mark", "good"), ("mark", "skip"), ("unmark", ""), ("mark", "bad")]:
+        journal.append(event, content_id="c", **({"observation": observation} if observation else {}))
+        expected = {"c": Observation(observation)} if observation else {}
+        assert marks(journal) == expected
+
+
+def test_the_answer_is_the_last_line(tmp_path):
+    world = World.at(tmp_path, broken_by("p6"))
+    journal = journal_in(tmp_path)
+    finding = conduct(question(), world, journal=journal, store=world.store)
+    assert finding.answer is AnswerKind.FOUND
+    document = answer_of(journal)
+    assert document["culprit"] == {"position": 6, "kind": "queue", "id": "p6", "title": "add 0006-p6: Change p6"}
+    assert document["launches"] == len(world.launched)
+
+
+def test_what_was_asked_comes_back_from_a_journal_with_its_types(tmp_path):
+    asked = Asked(good="clean", bad="HEAD", sets=("flag:a=1",), budget_launches=5)
+    journal = Journal.create(tmp_path, "b")
+    journal.append("begin", asked=asdict(asked))
+    assert Asked.of(next(journal.entries()).data["asked"]) == asked
+
+
+def test_several_boxes_reach_the_same_answer(tmp_path):
+    world = World.at(tmp_path, broken_by("p6"), width=3)
+    journal = journal_in(tmp_path)
+    finding = conduct(question(16), world, journal=journal, store=world.store)
+    assert finding.culprit.subject == "p6"
+    assert finding.launches == len(world.launched)
+    again = World(rule=broken_by("p6"), store=world.store, width=1)
+    resumed = conduct(question(16), again, journal=journal, store=world.store)
+    assert resumed.culprit == finding.culprit
