@@ -14,7 +14,7 @@ from patchbisect.startup.events import Event, What
 from patchbisect.startup.hang import Budgets
 from patchbisect.startup.life import Life, has_words
 from patchbisect.startup.text import Splitter, peel, strip_colours, unwrap_json
-from patchbisect.startup.vocabulary import Kind
+from patchbisect.startup.vocabulary import HEAD_LENGTH, HEADS, NOISE_HEADS, NOISE_LENGTH, Kind
 
 _RANK = r"(?:DP|TP|PP|EP|ATTN_CP|MOE_DP)\d+"
 BRACKET = re.compile(rf"\[(\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?)(?: ({_RANK}(?: {_RANK})*))?\] ?")
@@ -111,6 +111,7 @@ class Classifier:
 
     def _read(self, segments: Iterable[tuple[int, str]], events: list[Event]) -> None:
         prefixes, coloured = self._prefixes, self._coloured
+        line = 0
         for line, text in segments:
             if not text:
                 self._life.blank(line)
@@ -119,10 +120,8 @@ class Classifier:
                 text = strip_colours(text)
                 if not text:
                     continue
-            life = self._life
-            life.last_line = line
             if text[0] == " " and "[20" not in text:
-                life.indented(line, text)
+                self._life.indented(line, text)
                 continue
             known = prefixes.get(text[: text.find("]") + 2])
             if known is not None and text.find("[20", known[2]) < 0:
@@ -130,6 +129,8 @@ class Classifier:
                 self._record(line, text[start:], time, rank, events)
             else:
                 self._unusual(line, text, events)
+        if line:
+            self._life.last_line = line
 
     def _unusual(self, line: int, text: str, events: list[Event]) -> None:
         """A line that does not begin with a bracket seen before: learn it, or take it apart."""
@@ -144,28 +145,27 @@ class Classifier:
         if found is None:
             self._loose(line, text, events)
             return
-        if found.start() > 0:
-            self._before_bracket(line, text[: found.start()], events)
-        else:
+        if found.start() == 0 or self._is_prefix(line, text[: found.start()], events):
             if len(self._prefixes) > PREFIX_LIMIT:
                 self._prefixes.clear()
-            self._prefixes[found[0]] = (found[1], found[2] or "", found.end())
+            self._prefixes[text[: found.end()]] = (found[1], found[2] or "", found.end())
         self._bracketed(line, text, found, events)
 
-    def _before_bracket(self, line: int, head: str, events: list[Event]) -> None:
-        """What stands before the first bracket: a wrapper's prefix, or a bar without its newline."""
+    def _is_prefix(self, line: int, head: str, events: list[Event]) -> bool:
+        """Whether a wrapper wrote what stands before the first bracket; else it is a bar without its newline."""
         if head in self._heads or head in self._outers:
-            return
+            return True
         if not peel(head).strip():
             if len(self._heads) > HEAD_LIMIT:
                 self._heads.clear()
             self._heads.add(head)
-            return
+            return True
         if len(head) < 120 and "%|" not in head and len(self._unknown_outer) < 64:
             count = self._unknown_outer[head] = self._unknown_outer.get(head, 0) + 1
             if count >= LEARN_AFTER:
                 self._outers.append(head)
         self._loose(line, head, events)
+        return False
 
     def _bracketed(self, line: int, text: str, found: re.Match[str], events: list[Event]) -> None:
         """One or more messages of SGLang in one line."""
@@ -183,20 +183,20 @@ class Classifier:
         if life.blocks:
             life.close_messages()
         life.last_time = time
-        if message[: vocabulary.NOISE_LENGTH] in vocabulary.NOISE_HEADS:
-            return
-        head = message[: vocabulary.HEAD_LENGTH]
+        head = message[:HEAD_LENGTH]
         if not life.first_time and head != "server_a":
             life.first_time = time
-        rows = vocabulary.HEADS.get(head)
+        rows = HEADS.get(head)
         if rows is not None:
             for row in rows:
                 if row.gate.match(message) is not None:
                     if row.kind is Kind.DIST_BEGIN and self._starts_anew(rank):
                         self._begin_life(line, events)
                         life = self._life
-                    events.append(life.track(rank).tell(row, line, time, message))
+                    events.append((life.tracks.get(rank) or life.track(rank)).tell(row, line, time, message))
                     return
+        if message[:NOISE_LENGTH] in NOISE_HEADS:
+            return
         if head == "INFO:   " and "Uvicorn" not in message and "hutdown" not in message:
             return
         if head == "server_a" and message.startswith("server_args="):

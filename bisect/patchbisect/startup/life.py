@@ -156,6 +156,8 @@ class Life:
         self.reborn: Sign | None = None
         """A sign that belongs to the next life: this one was over, and a new process failed before its arguments."""
         self._args: ServerArgs | None = None
+        self._said: set[str] = set()
+        """Lines that made a sign: every rank may say the same."""
         self._handled_line = -10
 
     # --- milestones -------------------------------------------------------------------------------
@@ -250,6 +252,8 @@ class Life:
         self._open(Block(who=who, rank=rank, line=line, time=time, handled=not fatal, announced=text, order=line))
 
     def _words(self, *, line: int, text: str, time: str, rank: str) -> Event | None:
+        if text in self._said:
+            return None
         if FIRED_UP in text:
             return self.fired_up(line, text)
         if ("Uvicorn" in text or "Granian" in text) and HTTP_UP.search(text):
@@ -269,6 +273,8 @@ class Life:
         if row.grade in (Grade.FATAL, Grade.CLUE) and _QUIET_LEVEL.search(text) and "[Errno" not in text:
             return None
         self.sign(Sign(row, line, text, rank, time, line))
+        if len(self._said) < SIGN_LIMIT:
+            self._said.add(text)
         return Event(What.ERROR, line, time, rank, None, row.stage, text) if row.grade <= Grade.CLUE else None
 
     def _notice(self, *, line: int, text: str, rank: str) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import codecs
 import json
 import re
+from collections.abc import Iterable
 from datetime import date
+from itertools import chain
 
 SEGMENT_LIMIT = 1 << 16
 
@@ -32,7 +34,7 @@ class Splitter:
         """The number of the line that is being read."""
         return self._line
 
-    def feed(self, chunk: str | bytes) -> list[Segment]:
+    def feed(self, chunk: str | bytes) -> Iterable[Segment]:
         text = self._decode(chunk) if isinstance(chunk, (bytes, bytearray, memoryview)) else chunk
         segments: list[Segment] = []
         first, *rest = text.split("\n")
@@ -43,6 +45,9 @@ class Splitter:
         self._end_line(self._tail, segments)
         self._tail = rest.pop()
         line = self._line
+        if "\r" not in text and len(text) <= SEGMENT_LIMIT:
+            self._line = line + len(rest)
+            return chain(segments, enumerate(rest, line))
         for piece in rest:
             if "\r" in piece or len(piece) > SEGMENT_LIMIT:
                 self._line = line
