@@ -112,6 +112,13 @@ def test_an_unknown_or_ambiguous_run_is_an_error(store: Store, name: str, says: 
         store.load(name)
 
 
+def test_a_misspelt_name_is_told_the_nearest(store: Store) -> None:
+    store.save(record(A, tags=("baseline",)), Attachments())
+    with pytest.raises(UsageError) as refused:
+        store.load("basline")
+    assert refused.value.remedy == "did you mean 'baseline'?"
+
+
 def test_a_name_that_two_runs_bear_is_refused_with_both(store: Store) -> None:
     for identifier in (A, B):
         store.save(record(identifier, tags=("twin",)), Attachments())

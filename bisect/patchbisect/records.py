@@ -39,6 +39,8 @@ RECORD, LOG, EVENTS, SAMPLES, PATCHES = (
 )
 
 ID = re.compile(r"\d{8}-\d{6}-[0-9a-z]{4}")
+_NEAREST_RUNS = 20
+"""Ids that an unknown name is compared with, beside every name that was given."""
 _SUFFIX_LETTERS = "bcdfghjkmnpqrstvwxz"
 _TAG = re.compile(r"[A-Za-z][\w.+-]{0,63}")
 _SINCE = re.compile(r"(?P<count>\d+)(?P<unit>[mhdw])")
@@ -222,12 +224,14 @@ class Store:
         hits = [name for name in known if name.startswith(identifier)] if identifier else []
         if len(hits) > 1:
             raise UsageError(f"'{identifier}' begins {len(hits)} runs", remedy=f"say more of it: {', '.join(hits[:5])}")
-        hits = hits or [document["id"] for document in self.documents() if identifier in document["tags"]]
+        tags = {} if hits else {document["id"]: document["tags"] for document in self.documents()}
+        hits = hits or [name for name, given in tags.items() if identifier in given]
         if len(hits) == 1:
             return hits[0]
         if hits:
             raise UsageError(f"{len(hits)} runs are tagged '{identifier}'", remedy=f"say which: {', '.join(hits[-5:])}")
-        raise UsageError(f"no run '{identifier}' in {self.directory}", remedy=nearest(identifier, known[-20:]))
+        sayable = [*known[-_NEAREST_RUNS:], *(tag for given in tags.values() for tag in given)]
+        raise UsageError(f"no run '{identifier}' in {self.directory}", remedy=nearest(identifier, sayable))
 
     def ids(self) -> list[str]:
         """Every record's id, oldest first."""

@@ -194,6 +194,18 @@ def test_an_answer_without_a_culprit_has_a_page_too(finding: dict[str, Any], sto
     assert all(candidate["title"] in text for candidate in candidates)
 
 
+def test_changes_that_break_it_only_together_are_all_named(finding: dict[str, Any], store: Store) -> None:
+    both, other = finding["timeline"][2:4], finding["timeline"][6:7]
+    finding |= {"answer": "set", "culprit": None, "candidates": both, "together": True, "others": [other]}
+    finding["trials"][0] |= {"reused": True, "run": ""}
+    parsed = Parsed(rendered(finding, store))
+    assert page.TOGETHER in parsed.text
+    assert f"{both[0]['title']}, with {both[1]['title']}" in parsed.text
+    assert other[0]["title"] in parsed.text
+    assert "bad end, known before" in parsed.text
+    assert "run-" not in parsed.ids
+
+
 def test_records_that_were_collected_are_left_out_not_missed(finding: dict[str, Any], store: Store) -> None:
     for identifier in store.ids():
         store.remove(identifier)

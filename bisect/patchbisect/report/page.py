@@ -22,6 +22,7 @@ from patchbisect.report.text import (
     printable,
     shortened,
     surely,
+    together,
 )
 from patchbisect.wire import Json
 
@@ -129,6 +130,7 @@ class Page:
 
 # --- a bisection ---------------------------------------------------------------------------------------------------
 
+TOGETHER = "Culprits found: they break it only together"
 ANSWERS = {
     "found": "Culprit found",
     "set": "One of several changes",
@@ -152,9 +154,9 @@ def of_finding(finding: Json, store: Store) -> Page:
     return Page(
         kind="bisection",
         title=f"Bisection {finding.get('id', '')}".strip(),
-        answer=ANSWERS.get(finding["answer"], str(finding["answer"])),
-        headline=shortened(culprit["title"] if culprit else finding["reason"], _SHORT),
-        tone="bad" if finding["answer"] == "found" else "open",
+        answer=TOGETHER if finding.get("together") else ANSWERS.get(finding["answer"], str(finding["answer"])),
+        headline=shortened(_headline(finding), _SHORT),
+        tone="bad" if finding["answer"] == "found" or finding.get("together") else "open",
         facts=tuple(_answer_facts(finding)),
         deciding=shortened(bad["verdict"]["deciding"]["text"], _SHORT)
         if bad and bad["verdict"].get("deciding")
@@ -178,6 +180,12 @@ def of_finding(finding: Json, store: Store) -> Page:
     )
 
 
+def _headline(finding: Json) -> str:
+    if finding["culprit"]:
+        return str(finding["culprit"]["title"])
+    return together(finding["candidates"]) if finding.get("together") else str(finding["reason"])
+
+
 def _culprit_and_parent(finding: Json) -> tuple[Json | None, Json | None]:
     """A failing and a passing launch next to each other: of culprit and parent, else of the two ends."""
     culprit = finding["culprit"]
@@ -195,13 +203,15 @@ def _culprit_and_parent(finding: Json) -> tuple[Json | None, Json | None]:
 
 
 def _answer_facts(finding: Json) -> Iterator[tuple[str, str]]:
-    if finding["culprit"]:
+    if finding["culprit"] or finding.get("together"):
         yield "Because", finding["reason"]
         yield "Sure", surely(finding)
     else:
         yield "Launches", str(finding["launches"])
         for candidate in finding["candidates"][:12]:
             yield "Candidate", shortened(candidate["title"], _SHORT)
+    for other in finding.get("others", ())[:12]:
+        yield "Breaks it too", shortened(together(other), _SHORT)
     yield "Between", f"{finding['good']} (good) and {finding['bad']} (bad), {len(finding['timeline'])} changes"
 
 
@@ -235,11 +245,11 @@ def _trial_rows(trials: Sequence[Json]) -> Iterator[TrialRow]:
     seen: set[str] = set()
     for number, trial in enumerate(trials, start=1):
         seconds, run = trial.get("seconds"), trial["run"]
-        anchor = "" if run in seen else f"run-{run}"
+        anchor = "" if run in seen or not run else f"run-{run}"
         seen.add(run)
         yield TrialRow(
             number=number,
-            purpose=trial["purpose"],
+            purpose=f"{trial['purpose']}, known before" if trial.get("reused") else trial["purpose"],
             point=trial["point"],
             observation=trial["observation"] or "void",
             verdict=shortened(outcome(trial["verdict"]), _SHORT),

@@ -226,16 +226,23 @@ def _answer(finding: Json) -> RenderableType:
     found = finding["answer"] == "found"
     rows: list[tuple[str, str | Text]] = [
         ("culprit", Text(printable(finding["culprit"]["title"]), style="bold red"))
-        if found
+        if finding["culprit"]
         else ("answer", Text(finding["answer"], style="bold yellow")),
         ("because", finding["reason"]),
     ]
     if found or finding["answer"] == "set":
         rows.append(("sure", surely(finding)))
-    if not found:
-        rows += [("candidate", candidate["title"]) for candidate in finding["candidates"][:12]]
+    if not finding["culprit"]:
+        kind = "together" if finding.get("together") else "candidate"
+        rows += [(kind, candidate["title"]) for candidate in finding["candidates"][:12]]
+    rows += [("also", together(other)) for other in finding.get("others", ())[:12]]
     rows.append(("line", shortened(_deciding(finding), 300)))
     return _fields(rows)
+
+
+def together(changes: Sequence[Json]) -> str:
+    """Changes that break it only together, as one line."""
+    return ", with ".join(str(change["title"]) for change in changes)
 
 
 def surely(finding: Json) -> str:
@@ -261,7 +268,7 @@ def trials_table(trials: Sequence[Json]) -> Table:
         _add(
             table,
             str(number),
-            trial["purpose"],
+            trial["purpose"] + (", known before" if trial.get("reused") else ""),
             trial["point"],
             coloured(observation, observation.upper()),
             outcome(trial["verdict"]),
