@@ -1,0 +1,70 @@
+"""Silence: budgets per stage, proof of work, and who is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from patchbisect.model import Outcome, Signals, Stage
+from patchbisect.startup import Budgets, classify
+from patchbisect.startup.hang import SILENCE
+from tests.startup.formats import Server
+
+EIGHT = Server((0, 5, 9), tp=8)
+PLACES = {
+    Stage.IMPORT: EIGHT.args(),
+    Stage.DIST_INIT: EIGHT.args() + EIGHT.dist(done=False),
+    Stage.WEIGHT_LOAD: EIGHT.until(Stage.DIST_INIT) + EIGHT.load(done=False),
+    Stage.KV_PROFILE: EIGHT.until(Stage.WEIGHT_LOAD),
+    Stage.KV_ALLOC: EIGHT.until(Stage.WEIGHT_LOAD) + EIGHT.pool(done=False),
+    Stage.KERNEL_WARMUP: EIGHT.until(Stage.KV_ALLOC),
+    Stage.GRAPH_CAPTURE: EIGHT.until(Stage.KV_ALLOC) + EIGHT.graphs(done=False),
+    Stage.WARMUP: EIGHT.all().removesuffix(EIGHT.fired_up()),
+}
+
+
+@pytest.mark.parametrize("stage", PLACES)
+def test_a_stage_has_its_own_budget(stage: Stage) -> None:
+    limit = SILENCE[stage]
+    before = classify(PLACES[stage], Signals(alive=True, silent_for_s=limit - 1))
+    after = classify(PLACES[stage], Signals(alive=True, silent_for_s=limit + 1))
+    assert before.outcome is not Outcome.HANG
+    assert (after.outcome, after.stage, after.final) == (Outcome.HANG, stage, True)
+
+
+def test_other_budgets_can_be_told() -> None:
+    text, signals = PLACES[Stage.DIST_INIT], Signals(alive=True, silent_for_s=400)
+    assert classify(text, signals).outcome is Outcome.HANG
+    patient = Budgets(silence={**SILENCE, Stage.DIST_INIT: 1000.0})
+    assert classify(text, signals, budgets=patient).outcome is Outcome.VOID
+
+
+def test_a_busy_cpu_proves_nothing_while_ranks_meet() -> None:
+    spinning = Signals(alive=True, silent_for_s=400, cpu_busy=True)
+    assert classify(PLACES[Stage.DIST_INIT], spinning).outcome is Outcome.HANG
+    assert (
+        classify(PLACES[Stage.WEIGHT_LOAD], Signals(alive=True, silent_for_s=1000, cpu_busy=True)).outcome
+        is Outcome.VOID
+    )
+
+
+def test_the_missing_ranks_are_told() -> None:
+    text = "".join(
+        line for line in EIGHT.until(Stage.WEIGHT_LOAD).splitlines(True) if "TP3] Load weight end" not in line
+    )
+    verdict = classify(text, Signals(alive=True, silent_for_s=1000))
+    assert (verdict.outcome, verdict.stage, verdict.cause) == (Outcome.HANG, Stage.WEIGHT_LOAD, "stuck-after-load")
+    assert verdict.facts["missing_ranks"] == [3] and "TP3" in verdict.why
+
+
+def test_ranks_that_a_short_log_never_shows_are_not_missing() -> None:
+    text = "".join(line for line in EIGHT.until(Stage.KV_ALLOC).splitlines(True) if "TP" not in line or "TP0]" in line)
+    verdict = classify(text, Signals(alive=True, silent_for_s=1000))
+    assert (verdict.stage, verdict.facts.get("missing_ranks")) == (Stage.KERNEL_WARMUP, None)
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [Signals(), Signals(alive=True), Signals(silent_for_s=1.0), Signals(alive=False, silent_for_s=9000.0, exit_code=0)],
+)
+def test_without_a_living_silent_server_there_is_no_hang(signals: Signals) -> None:
+    assert classify(PLACES[Stage.GRAPH_CAPTURE], signals).outcome is not Outcome.HANG
