@@ -60,7 +60,9 @@ def verdict_lines(verdict: Json) -> RenderableType:
     """What a trial says, on a few lines: outcome, why, the deciding line, the facts, what to do."""
     facts = verdict.get("facts", {})
     known = [f"{name}={facts[name]}" for name in _FACTS if name in facts]
-    patch = f"{verdict['patch']} touches the file that failed" if verdict.get("patch") else ""
+    patch = verdict.get("patch", "")
+    if patch:
+        patch += " touch the file that failed" if "," in patch else " wrote the line that failed"
     rows: list[tuple[str, str | Text]] = [
         ("verdict", coloured(verdict["outcome"], outcome(verdict))),
         ("why", verdict.get("why", "")),

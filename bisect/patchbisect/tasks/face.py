@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import json as jsonlib
 import os
+import re
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import invoke
 
