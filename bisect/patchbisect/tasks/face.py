@@ -69,6 +69,23 @@ def console() -> Console:
     """Standard output for people: fits the terminal, plain in a pipe, without colour under NO_COLOR."""
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() else _PIPE_COLUMNS
     # Tables fold in their columns; a bare line is left to the terminal, so that a command can be copied whole.
-    return Console(width=width, highlight=False, soft_wrap=True)
+    if sys.stdout.isatty():
+        return Console(highlight=False, soft_wrap=True)
+    return Console(width=_PIPE_COLUMNS, highlight=False, soft_wrap=True, file=cast("IO[str]", _Trimmed(sys.stdout)))
+
+
+class _Trimmed:
+    """A pipe that gets no blanks at the ends of lines: tables pad theirs to the width."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        return self._file.write(_PADDING.sub("", text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+_PADDING = re.compile(r" +$", re.MULTILINE)
