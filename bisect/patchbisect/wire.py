@@ -81,4 +81,6 @@ def signals_from_json(document: Mapping[str, Any]) -> Signals:
     values = dict(document)
     if values.get("alive_ranks") is not None:
         values["alive_ranks"] = tuple(values["alive_ranks"])
+    if isinstance(values.get("rank_exit"), int):
+        values["rank_exit"] = {"": values["rank_exit"]}
     return Signals(**values)

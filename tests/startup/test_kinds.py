@@ -320,6 +320,21 @@ def test_an_announced_traceback_is_final_as_soon_as_it_is_complete() -> None:
     assert reader.verdict(Signals(alive=True)).final
 
 
+def test_a_scheduler_that_fails_between_its_imports_and_the_others() -> None:
+    """``SGLANG_CPU_OMP_THREADS_BIND='0|1'`` with one rank: an assertion before the first milestone."""
+    text = SERVER.args() + raised(
+        SERVER,
+        "AssertionError: SGLANG_CPU_OMP_THREADS_BIND setting must be aligned with TP size parameter (1).",
+        frame("managers/scheduler.py", "run_scheduler_process"),
+        frame("model_executor/model_runner.py", "init_threads_binding"),
+    )
+    assert short(classify(text, DEAD))[:2] == (Outcome.CRASH, Stage.DIST_INIT)
+
+
+def test_a_bare_exit_code_of_a_rank_is_taken() -> None:
+    assert classify(LOADED, Signals(alive=False, exit_code=1, rank_exit=-9)).cause == "killed"  # type: ignore[arg-type]
+
+
 def test_the_deciding_line_of_a_pool_shows_its_text() -> None:
     verdict = classify(POOLED, Signals(alive=True))
     assert verdict.deciding is not None

@@ -263,7 +263,8 @@ def _died(case: _Case) -> Verdict | None:
 
 def _lost_rank(case: _Case) -> tuple[str, int | None] | None:
     """A rank that is known to be gone, with its exit code if that is known."""
-    for rank, code in (case.signals.rank_exit or {}).items():
+    exits = case.signals.rank_exit or {}
+    for rank, code in exits.items() if isinstance(exits, Mapping) else (("", exits),):
         if code:
             return str(rank), code
     alive = case.signals.alive_ranks

@@ -212,7 +212,18 @@ def _stage_and_role(reading: Reading, life: Life, position: Position, *, may_dra
             named = Stage.DIST_INIT if not life.ready_line else Stage.SERVING
     if named is not None:
         return named, role
+    if position.stage is Stage.IMPORT and _has_imported(reading):
+        return Stage.DIST_INIT, role
     return position.next_stage, role
+
+
+def _has_imported(reading: Reading) -> bool:
+    """A scheduler that runs its own code has done its imports, though it has printed nothing yet."""
+    block, exception = reading.sign.block, reading.exception
+    if block is None or block.who != "Scheduler" or exception is None or reading.cause.name in causes.NAMES_A_PATCH:
+        return False
+    frame = exception.innermost_own
+    return frame is not None and frame.function != "<module>"
 
 
 def _stage_of_frames(reading: Reading, position: Position) -> Stage | None:
