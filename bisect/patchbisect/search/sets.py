@@ -196,9 +196,11 @@ class CulpritSet:
 
 def _suspects(step: Step) -> tuple[int, ...]:
     """The toggles that the step holds on, then those that it may still add, likeliest first."""
+    if not step.order:
+        return tuple(sorted(step.points[1]))
     held = sorted(step.points[1]) if step.offset else []
     added = [step.order[c - 1 - step.offset] for c in step.search.candidates() if c > step.offset]
-    return (*held, *added) if step.order else tuple(sorted(step.points[1]))
+    return (*held, *added)
 
 
 def _contradictory(seen: dict[Toggles, Counter[Observation]]) -> bool:
