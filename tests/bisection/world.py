@@ -128,7 +128,7 @@ class World:
             raise PointUnbuildable(why)
         return self.contents(at)
 
-    def launch(self, at: Point, *, purpose: str) -> Trial:
+    def launch(self, at: Point, *, purpose: str, settle: bool = False) -> Trial:
         with self._lock:
             self.launched.append(at.name)
             number = sum(1 for _ in self.store.ids())

@@ -11,7 +11,7 @@ from patchbisect.journal import Entry, Journal
 from patchbisect.model import Point, Stage
 from patchbisect.records import Record, Store
 from patchbisect.search import Observation
-from patchbisect.trial import Rig, Trial, Watcher, prepare, run_trial
+from patchbisect.trial import SETTLE_S, Rig, Trial, Watcher, prepare, run_trial
 
 
 class Bench(Protocol):
@@ -24,8 +24,11 @@ class Bench(Protocol):
     def content(self, point: Point) -> str:
         """The point's content id. Raises PointUnbuildable."""
 
-    def launch(self, point: Point, *, purpose: str) -> Trial:
-        """One launch. Raises BoxError where box or link fail, PointUnbuildable."""
+    def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
+        """One launch; with ``settle`` a server that is ready must stay so for a while.
+
+        Raises BoxError where box or link fail, PointUnbuildable.
+        """
 
 
 class OnRig:
@@ -33,19 +36,20 @@ class OnRig:
 
     width = 1
 
-    def __init__(self, rig: Rig, *, until: Stage, watcher: Watcher, settle_s: float = 0.0) -> None:
+    def __init__(self, rig: Rig, *, until: Stage, watcher: Watcher) -> None:
         self.rig = rig
         self.until = until
         self.watcher = watcher
-        self.settle_s = settle_s
 
     def content(self, point: Point) -> str:
         return prepare(self.rig, point).content_id
 
-    def launch(self, point: Point, *, purpose: str) -> Trial:
+    def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
         self.watcher.step(f"{purpose}: {point.name}")
         prepared = prepare(self.rig, point)
-        return run_trial(self.rig, prepared, until=self.until, watcher=self.watcher, settle_s=self.settle_s)
+        return run_trial(
+            self.rig, prepared, until=self.until, watcher=self.watcher, settle_s=SETTLE_S if settle else 0.0
+        )
 
 
 class Journaled:
@@ -71,7 +75,7 @@ class Journaled:
     def content(self, point: Point) -> str:
         return self.inner.content(point)
 
-    def launch(self, point: Point, *, purpose: str) -> Trial:
+    def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
         content = self.content(point)
         with self._lock:
             waiting = self._waiting.get(content)
@@ -79,7 +83,7 @@ class Journaled:
                 entry = waiting.popleft()
                 return trial_of(self.store.load(entry.data["record"]), point, reused=entry.data["reused"])
         self._note("intent", purpose=purpose, point=point.name, content_id=content)
-        trial = self.inner.launch(point, purpose=purpose)
+        trial = self.inner.launch(point, purpose=purpose, settle=settle)
         event = "void" if is_transient(trial.verdict) else "trial"
         self._note(
             event, purpose=purpose, point=point.name, content_id=content, record=trial.record, reused=trial.reused

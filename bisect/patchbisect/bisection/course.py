@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
 
 from patchbisect.bisection.bench import Bench
 from patchbisect.bisection.finding import Question, Step
@@ -14,7 +14,7 @@ from patchbisect.bisection.ground import Spot
 from patchbisect.bisection.judging import Judge, is_transient
 from patchbisect.errors import BoxError
 from patchbisect.model import Outcome, Persistence, Verdict
-from patchbisect.search import Budget, Observation, Rates
+from patchbisect.search import Answer, Budget, Observation, Plan, Rates
 from patchbisect.trial import Trial
 
 # How often a launch is tried when our side or the machine failed (transient void).
@@ -33,14 +33,53 @@ class Seen:
     trial: Trial | None = None
 
 
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Searching(Protocol, Generic[Key]):
+    """The verbs that ``CulpritSearch`` and ``CulpritSet`` share."""
+
+    def ask(self, parallel: int = 1) -> list[Key]: ...
+
+    def tell(self, k: Key, observation: Observation, /, *, seconds: float = 0.0) -> None: ...
+
+    def explain(self) -> str: ...
+
+    def plan(self) -> Plan: ...
+
+    def answer(self) -> Answer | None: ...
+
+    def candidates(self) -> tuple[int, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search is: ``candidates`` of ``changes`` are left, ``expected`` launches in all (proof left out)."""
+
+    changes: int
+    candidates: int
+    confidence: float | None
+    launches: int
+    expected: float
+
+
 class Course:
     """What was tried so far, and the verbs that try more."""
 
-    def __init__(self, *, question: Question, bench: Bench, marks: Marks, notify: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        *,
+        question: Question,
+        bench: Bench,
+        marks: Marks,
+        notify: Callable[[str], None],
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
         self.question = question
         self.bench = bench
         self.marks = marks
         self.notify = notify
+        self.progress = progress
         self.steps: list[Step] = []
         self.rates: Rates = question.rates
         self.judge: Judge | None = None
@@ -61,7 +100,8 @@ class Course:
         if spot.content in self.marks:
             return _marked(spot, self.marks[spot.content])
         for _ in range(VOID_TRIES):
-            trial = self.bench.launch(spot.point, purpose=purpose)
+            late = self.judge is None or self.judge.late
+            trial = self.bench.launch(spot.point, purpose=purpose, settle=late)
             if not is_transient(trial.verdict):
                 return trial
             self.notify(f"void: {trial.verdict.why}")
@@ -70,13 +110,30 @@ class Course:
             remedy=trial.verdict.advice,
         )
 
-    def note(self, spot: Spot, trial: Trial | None, *, purpose: str) -> Seen:
+    def note(self, spot: Spot, trial: Trial | None, *, purpose: str, why: str = "") -> Seen:
         """Write down what ``try_out`` gave."""
         self._tried.append((spot, trial))
         if trial is not None:
-            step = Step(purpose=purpose, position=spot.position, observation=self.observed(spot, trial), trial=trial)
-            self.steps.append(step)
+            observation = self.observed(spot, trial)
+            self.steps.append(
+                Step(purpose=purpose, position=spot.position, observation=observation, trial=trial, why=why)
+            )
         return self._seen(spot, trial)
+
+    def report(self, search: Searching[Any], *, changes: int) -> None:
+        """Tell how far the search is, to whoever listens: a forecast takes a while."""
+        if self.progress is None:
+            return
+        answer = search.answer()
+        self.progress(
+            Progress(
+                changes=changes,
+                candidates=len(search.candidates()),
+                confidence=answer.confidence if answer else None,
+                launches=self.launches,
+                expected=self.launches + (0.0 if answer else search.plan().expected),
+            )
+        )
 
     def observed(self, spot: Spot, trial: Trial) -> Observation | None:
         """Good or bad, once it is known what is bad."""
@@ -89,7 +146,7 @@ class Course:
         self.judge = judge
         trials = [(spot, trial) for spot, trial in self._tried if trial is not None]
         self.steps = [
-            Step(purpose=step.purpose, position=step.position, observation=self.observed(spot, trial), trial=trial)
+            replace(step, observation=self.observed(spot, trial))
             for step, (spot, trial) in zip(self.steps, trials, strict=True)
         ]
 
@@ -145,18 +202,7 @@ def _marked(spot: Spot, observation: Observation) -> Trial:
     return Trial(record="", point=spot.point, content_id=spot.content, verdict=verdict, reused=True)
 
 
-Key = TypeVar("Key", bound=Hashable)
-
-
-class Searching(Protocol, Generic[Key]):
-    """The verbs that ``CulpritSearch`` and ``CulpritSet`` share."""
-
-    def ask(self, parallel: int = 1) -> list[Key]: ...
-
-    def tell(self, k: Key, observation: Observation, /, *, seconds: float | None = None) -> None: ...
-
-
-def drive(course: Course, search: Searching[Key], *, place: Callable[[Key], Spot], purpose: str) -> None:
+def drive(course: Course, search: Searching[Key], *, place: Callable[[Key], Spot], changes: int, purpose: str) -> None:
     """Ask, launch on as many boxes as there are, tell, until the search has nothing more to ask.
 
     Raises BoxError when no box will serve.
@@ -165,13 +211,16 @@ def drive(course: Course, search: Searching[Key], *, place: Callable[[Key], Spot
     with ThreadPoolExecutor(max_workers=width, thread_name_prefix="trial") as pool:
         crew: _Crew[Key] = _Crew(course, pool=pool if width > 1 else None, width=width)
         while True:
-            for key in search.ask(crew.free) if crew.free else []:
-                crew.send(key, place(key), purpose=purpose)
+            asked = search.ask(crew.free) if crew.free else []
+            why = search.explain() if asked else ""
+            for key in asked:
+                crew.send(key, place(key), purpose=purpose, why=why)
             if not crew.busy:
                 return
             for key, seen in crew.home():
-                seconds = seen.trial.timings.get("total") if seen.trial else None
+                seconds = seen.trial.timings.get("total", 0.0) if seen.trial and not seen.trial.reused else 0.0
                 search.tell(key, seen.observation, seconds=seconds)
+            course.report(search, changes=changes)
 
 
 class _Crew(Generic[Key]):
@@ -181,7 +230,7 @@ class _Crew(Generic[Key]):
         self.course = course
         self.pool = pool
         self.width = width
-        self._out: dict[Future[Trial | None], tuple[Key, Spot, str]] = {}
+        self._out: dict[Future[Trial | None], tuple[Key, Spot, str, str]] = {}
 
     @property
     def busy(self) -> bool:
@@ -191,17 +240,17 @@ class _Crew(Generic[Key]):
     def free(self) -> int:
         return self.width - len(self._out)
 
-    def send(self, key: Key, spot: Spot, *, purpose: str) -> None:
+    def send(self, key: Key, spot: Spot, *, purpose: str, why: str) -> None:
         if self.pool:
             future = self.pool.submit(self.course.try_out, spot, purpose=purpose)
         else:
             future = Future()
             future.set_result(self.course.try_out(spot, purpose=purpose))
-        self._out[future] = (key, spot, purpose)
+        self._out[future] = (key, spot, purpose, why)
 
     def home(self) -> Iterator[tuple[Key, Seen]]:
         """Those that are done, at least one."""
         done, _ = wait(self._out, return_when=FIRST_COMPLETED)
         for future in done:
-            key, spot, purpose = self._out.pop(future)
-            yield key, self.course.note(spot, future.result(), purpose=purpose)
+            key, spot, purpose, why = self._out.pop(future)
+            yield key, self.course.note(spot, future.result(), purpose=purpose, why=why)

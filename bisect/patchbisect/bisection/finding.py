@@ -50,6 +50,8 @@ class Step:
     position: int | None
     observation: Observation | None
     trial: Trial
+    why: str = ""
+    """Why the search asked for it."""
 
 
 class Claim(StrEnum):
@@ -145,6 +147,7 @@ def _step_to_json(step: Step) -> Json:
     shown = ("outcome", "stage", "cause", "signature", "deciding", "why", "facts", "patch")
     return {
         "purpose": step.purpose,
+        "why": step.why,
         "position": step.position,
         "point": step.trial.point.name,
         "run": step.trial.record,

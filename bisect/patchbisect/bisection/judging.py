@@ -14,6 +14,10 @@ BadIs = Literal["signature", "outcome", "any"]
 class Judge(Protocol):
     """Tells bad from good; ``str`` says what is bad."""
 
+    @property
+    def late(self) -> bool:
+        """Whether a server must stay ready for a while before it counts as good."""
+
     def judge(self, verdict: Verdict) -> Observation | None:
         """None: the verdict says nothing about the code."""
 
@@ -36,6 +40,10 @@ class Target:
 
     def __str__(self) -> str:
         return str(self.signature)
+
+    @property
+    def late(self) -> bool:
+        return self.bad_is != "signature" or self.signature.stage in (Stage.WARMUP, Stage.SERVING)
 
     def _matches(self, verdict: Verdict) -> bool:
         if self.bad_is == "any":

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from patchbisect.bisection.bench import Bench
-from patchbisect.bisection.course import Course, Marks
+from patchbisect.bisection.course import Course, Marks, Progress
 from patchbisect.bisection.endpoints import Refused, settle_ends
 from patchbisect.bisection.finding import AnswerKind, Claim, Finding, ProofStep, Question
 from patchbisect.bisection.ground import Ground, On, Spot
@@ -22,14 +22,19 @@ from patchbisect.search import Answer, Observation
 
 
 def bisect(
-    question: Question, bench: Bench, *, marks: Marks = EMPTY, notify: Callable[[str], None] = lambda text: None
+    question: Question,
+    bench: Bench,
+    *,
+    marks: Marks = EMPTY,
+    notify: Callable[[str], None] = lambda text: None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Finding:
     """Both endpoints, the search, the proof.
 
     Raises BoxError when the box will not serve, PointUnbuildable where one of the ends cannot be built.
     """
     ground = Ground(question.timeline, bench)
-    course = Course(question=question, bench=bench, marks=marks, notify=notify)
+    course = Course(question=question, bench=bench, marks=marks, notify=notify, progress=progress)
     return _Bisection(question, ground=ground, course=course).run()
 
 

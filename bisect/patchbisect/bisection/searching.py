@@ -50,7 +50,7 @@ def search_line(
             if stop.on == seen.spot.on or (stop.content and stop.content == seen.spot.content):
                 search.tell(index, seen.observation)
                 break
-    drive(course, search, place=lambda index: stops[index], purpose=purpose)
+    drive(course, search, place=lambda index: stops[index], changes=len(stops) - 1, purpose=purpose)
     course.rates = search.rates
     answer = search.answer()
     assert answer is not None, "a search that asks for nothing has its answer"
@@ -85,7 +85,7 @@ def search_sets(
         on = frozenset(i for i, toggle in enumerate(toggles) if toggle <= seen.spot.on)
         if seen.spot.on == place(on).on or (seen.spot.content and seen.spot.content == place(on).content):
             search.tell(on, seen.observation)
-    drive(course, search, place=place, purpose=purpose)
+    drive(course, search, place=place, changes=len(toggles), purpose=purpose)
     course.rates = search.rates
     answer = search.answer()
     assert answer is not None, "a search that asks for nothing has its answer"

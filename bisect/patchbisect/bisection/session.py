@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from patchbisect.bisection.bench import Bench, Journaled, marks
+from patchbisect.bisection.course import Progress
 from patchbisect.bisection.finding import Finding, Question, change_to_json, finding_to_json
 from patchbisect.bisection.ground import Ground
 from patchbisect.bisection.judging import BadIs
@@ -115,6 +116,7 @@ def conduct(
     journal: Journal,
     store: Store,
     notify: Callable[[str], None] = lambda text: None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Finding:
     """Run the bisection through its journal, from where that stands, and write the answer there.
 
@@ -122,7 +124,7 @@ def conduct(
     """
     _same_question(question, bench, journal=journal)
     through = Journaled(bench, journal=journal, store=store)
-    finding = bisect(question, through, marks=marks(journal), notify=notify)
+    finding = bisect(question, through, marks=marks(journal), notify=notify, progress=progress)
     journal.append("answer", finding=finding_to_json(finding))
     return finding
 

@@ -89,6 +89,8 @@ def conducted(
     project: Project, asked: Asked, *, resume: str, plan: bool = False, plain: bool = False, json: bool = False
 ) -> None:
     """One bisection, begun or resumed, shown as it goes and at its end."""
+    from dataclasses import asdict
+
     from patchbisect.bisection import AnswerKind, OnRig, begin, conduct, finding_to_json, resumed, understand
     from patchbisect.report.live import watching
     from patchbisect.report.text import finding_page
@@ -115,6 +117,7 @@ def conducted(
                 journal=journal,
                 store=rig.store,
                 notify=lambda text: watcher.step(f"- {text}"),
+                progress=lambda progress: watcher.search(**asdict(progress)),
             )
     document = {"id": journal.identifier, **finding_to_json(finding)}
     if json:
