@@ -29,7 +29,7 @@ patchbisect:
   box: local
   profile: fake
   upstream: {{source: git, clone: {clone}}}
-  boxes: {{local: {{python: {python}}}}}
+  boxes: {{local: {{python: {python}, lease-dir: {clone}.lease}}}}
   profiles:
     fake: {{until: ready, flags: {{model-path: /m}}}}
     other: {{until: ready, flags: {{model-path: /m, tp-size: 2}}}}

@@ -91,6 +91,8 @@ class BoxConfig(_Settings):
     """Our directory on the box. Default: ``~/.patchbisect-box``, for ``local`` the state directory's ``box/``."""
     python: str | None = None
     """The server's interpreter on the box."""
+    lease_dir: str = "/var/tmp/patchbisect-lease"
+    """Where the box's lease is kept: one directory for all users of the machine."""
     agent_python: str | None = None
     """The agent's interpreter (3.9 or later, standard library). Default: the server's, which also has ``pynvml``."""
     checkout: str | None = None

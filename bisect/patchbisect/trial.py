@@ -129,12 +129,19 @@ class Trial:
 
 
 @contextmanager
-def open_rig(project: Project, *, mirror: Mirror, box: str | None, embedded: Embedded | None) -> Iterator[Rig]:
-    """Reach the box. Raises UsageError for an unknown one, BoxError when it cannot be reached."""
+def open_rig(
+    project: Project, *, mirror: Mirror, box: str | None, embedded: Embedded | None, reason: str, wait_s: float = 0.0
+) -> Iterator[Rig]:
+    """Reach the box and have it to ourselves, for ``reason``, waiting up to ``wait_s`` seconds for it.
+
+    One lease for all that is done with it: between two trials of a bisection nobody else gets in.
+    Raises UsageError for an unknown box, BoxError when it cannot be reached or somebody holds it.
+    """
     name, config = project.settings.box_named(box)
     if config.embedded and embedded is None:
         raise UsageError(f"box '{name}' has no environment yet", remedy="invoke setup")
-    with open_box(name, _box_settings(config, embedded, project), state=project.state) as opened:
+    settings = _box_settings(config, embedded, project)
+    with open_box(name, settings, state=project.state) as opened, opened.lease(reason=reason, wait_s=wait_s):
         yield Rig(
             project=project,
             mirror=mirror,
@@ -155,6 +162,7 @@ def _box_settings(config: BoxConfig, embedded: Embedded | None, project: Project
         prefix=config.prefix,
         directory=config.dir or "",
         python=str(embedded.python) if config.embedded and embedded else config.python or "python3",
+        lease_directory=config.lease_dir,
         agent_python=config.agent_python or "",
         checkout=config.checkout or "",
         env=dict(config.env),
@@ -202,19 +210,18 @@ def run_trial(
     """
     watcher = watcher or Silent()
     clock = _Clock()
-    with rig.box.lease(reason=f"trial of {prepared.point.name}"):
-        port = port or rig.box.free_port()
-        watcher.step("proving the box clean")
-        clean = rig.box.prove_clean(port)
-        if not clean.clean:
-            launched = _Launched(verdict=_dirty(clean))
-            return _recorded(rig, prepared, launched, until=until, clock=clock, tags=tags, record_id=record_id)
-        watcher.step(f"placing code {prepared.code.commit[:12]}")
-        placed = rig.box.put_code(rig.mirror.path, prepared.code.commit)
-        clock.lap("prepare")
-        launched = _launch(
-            rig, prepared, placed, port=port, until=until, watcher=watcher, settle_s=settle_s, keep=keep, clock=clock
-        )
+    port = port or rig.box.free_port()
+    watcher.step("proving the box clean")
+    clean = rig.box.prove_clean(port)
+    if not clean.clean:
+        launched = _Launched(verdict=_dirty(clean))
+        return _recorded(rig, prepared, launched, until=until, clock=clock, tags=tags, record_id=record_id)
+    watcher.step(f"placing code {prepared.code.commit[:12]}")
+    placed = rig.box.put_code(rig.mirror.path, prepared.code.commit)
+    clock.lap("prepare")
+    launched = _launch(
+        rig, prepared, placed, port=port, until=until, watcher=watcher, settle_s=settle_s, keep=keep, clock=clock
+    )
     return _recorded(rig, prepared, launched, until=until, clock=clock, tags=tags, record_id=record_id)
 
 

@@ -52,7 +52,7 @@ def main() -> None:
     if box is None:
         raise SystemExit("invoke setup first")
     resolver = PointResolver.of(home, mirror=mirror)
-    with open_rig(home, mirror=mirror, box="local", embedded=box) as rig:
+    with open_rig(home, mirror=mirror, box="local", embedded=box, reason="tests", wait_s=600) as rig:
         bad, good = (prepare(rig, resolver.resolve(name).point) for name in ("HEAD", "clean"))
     with tempfile.TemporaryDirectory() as place:
         plain = _git_bisect(Path(place), mirror=mirror, bad=bad, good=good, box=box)

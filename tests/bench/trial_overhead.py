@@ -91,7 +91,7 @@ def main() -> None:
     if box is None:
         raise SystemExit("invoke setup first")
     print(f"{'end':22}{'line -> verdict':>18}{'gone after':>14}{'tool per trial':>18}   (seconds, median of {repeats})")
-    with open_rig(project, mirror=mirror, box="local", embedded=box) as rig:
+    with open_rig(project, mirror=mirror, box="local", embedded=box, reason="tests", wait_s=600) as rig:
         for kind in KINDS:
             home = story(project, kind.queue) if kind.queue else project
             point = PointResolver.of(home, mirror=mirror).resolve(kind.point, settings=kind.settings).point

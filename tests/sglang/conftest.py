@@ -33,12 +33,12 @@ def mirror(project: Project) -> Mirror:
     return Mirror.of(project)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def rig(project: Project, mirror: Mirror) -> Iterator[Rig]:
     box = embedded.find(project.state) or embedded.setup(
         project.state, settings=project.settings.embedded, progress=SetupLines()
     )
-    with open_rig(project, mirror=mirror, box="local", embedded=box) as opened:
+    with open_rig(project, mirror=mirror, box="local", embedded=box, reason="tests", wait_s=600) as opened:
         yield opened
 
 

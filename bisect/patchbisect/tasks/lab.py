@@ -29,13 +29,15 @@ def mirror_of(project: Project) -> Mirror:
 
 
 @contextmanager
-def rig_of(project: Project, *, mirror: Mirror, box: str = "") -> Iterator[Rig]:
-    """The box, with its environment made first where it is the embedded one."""
+def rig_of(
+    project: Project, *, mirror: Mirror, box: str = "", reason: str = "bisect", wait_s: float = 0.0
+) -> Iterator[Rig]:
+    """The box, ours until the end, with its environment made first where it is the embedded one."""
     from patchbisect.trial import open_rig
 
     _, config = project.settings.box_named(box or None)
     embedded = prepared(project) if config.embedded else None
-    with open_rig(project, mirror=mirror, box=box or None, embedded=embedded) as rig:
+    with open_rig(project, mirror=mirror, box=box or None, embedded=embedded, reason=reason, wait_s=wait_s) as rig:
         yield rig
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as jsonlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ _LAUNCH_HELP = {
     "until": "how far it must get: kv-allocated or ready; default: the profile's",
     "set": "flag:NAME=VALUE or env:NAME=VALUE; repeatable",
     "port": "HTTP port; default: a free one",
+    "wait-for-box": "seconds to wait while somebody else has the box",
     "json": "print one JSON document",
 }
 
@@ -48,6 +50,7 @@ def launch(
     set: list[str] | None = None,
     port: int = 0,
     keep: bool = False,
+    wait_for_box: float = 0.0,
     plain: bool = False,
     json: bool = False,
 ) -> None:
@@ -63,10 +66,8 @@ def launch(
     from patchbisect.records import Store
     from patchbisect.report.text import verdict_lines
 
-    settings = tuple(set or ())
-    trial, wanted = launched(
-        point, box=box, profile=profile, until=until, settings=settings, port=port, keep=keep, plain=plain
-    )
+    order = Order(point, box, profile, until, tuple(set or ()), port, wait_for_box)
+    trial, wanted = launched(order, keep=keep, plain=plain)
     record = Store(load_project().state / "runs").load(trial.record)
     if json:
         emit({"run": trial.record, "timings": dict(trial.timings), **record.verdict})
@@ -79,9 +80,20 @@ def launch(
         raise negative()
 
 
-def launched(
-    point: str, *, box: str, profile: str, until: str, settings: tuple[str, ...], port: int, keep: bool, plain: bool
-) -> tuple[Trial, Stage]:
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to launch and where, in the words of the command line."""
+
+    point: str
+    box: str
+    profile: str
+    until: str
+    settings: tuple[str, ...]
+    port: int
+    wait_s: float
+
+
+def launched(order: Order, *, keep: bool = False, plain: bool = False) -> tuple[Trial, Stage]:
     """One trial of a named point, and the stage it was asked to reach."""
     from patchbisect.bisection import UNTIL, one_of
     from patchbisect.config import load_project
@@ -91,18 +103,22 @@ def launched(
 
     project = load_project()
     mirror = mirror_of(project)
-    resolved = PointResolver.of(project, mirror=mirror).resolve(point, profile=profile or None, settings=settings)
+    resolved = PointResolver.of(project, mirror=mirror).resolve(
+        order.point, profile=order.profile or None, settings=order.settings
+    )
     for warning in resolved.warnings:
         say(f"note: {warning}")
-    named = until or project.settings.profile_named(resolved.point.profile)[1].until
+    named = order.until or project.settings.profile_named(resolved.point.profile)[1].until
     wanted = UNTIL[one_of(named, UNTIL, what="--until")]
-    with rig_of(project, mirror=mirror, box=box) as rig:
+    reason = f"launch of {order.point}"
+    with rig_of(project, mirror=mirror, box=order.box, reason=reason, wait_s=order.wait_s) as rig:
         prepared = prepare(rig, resolved.point)
         code = prepared.code
         say(f"code from {code.source}, {len(code.patches)} patches, commit {code.commit[:12]}")
         what = f"launch of {resolved.point.name} on {rig.box_name}"
         with watching(project.state, what=what, plainly=plain) as watcher:
-            return run_trial(rig, prepared, until=wanted, watcher=watcher, keep=keep, port=port or None), wanted
+            trial = run_trial(rig, prepared, until=wanted, watcher=watcher, keep=keep, port=order.port or None)
+    return trial, wanted
 
 
 # What `git bisect run` makes of an exit code: 0 good, 1-124 and 126-127 bad, 125 skip, 128 and above stop.
@@ -122,6 +138,7 @@ def trial(
     until: str = "",
     set: list[str] | None = None,
     port: int = 0,
+    wait_for_box: float = 0.0,
     json: bool = False,
 ) -> None:
     """Launch one point for `git bisect run`: 0 good, 1 bad, 125 untestable.
@@ -133,16 +150,7 @@ def trial(
     """
     try:
         sought = _target(target)
-        ended, wanted = launched(
-            point,
-            box=box,
-            profile=profile,
-            until=until,
-            settings=tuple(set or ()),
-            port=port,
-            keep=False,
-            plain=True,
-        )
+        ended, wanted = launched(Order(point, box, profile, until, tuple(set or ()), port, wait_for_box), plain=True)
     except PatchbisectError as error:
         say(explained(error))
         raise invoke.Exit(code=_code_of(error)) from None

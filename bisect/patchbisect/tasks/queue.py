@@ -68,11 +68,19 @@ def described(patch: Patch) -> dict[str, Any]:
     help={
         "to": "the point whose code is wanted there; default: HEAD (clean takes the patches off again)",
         "box": "the box",
+        "wait-for-box": "seconds to wait while somebody else has the box",
         "rescue": "set aside what was changed there by hand instead of refusing",
         "json": "print one JSON document",
     }
 )
-def apply_queue(ctx: invoke.Context, to: str = "HEAD", box: str = "", rescue: bool = False, json: bool = False) -> None:
+def apply_queue(
+    ctx: invoke.Context,
+    to: str = "HEAD",
+    box: str = "",
+    rescue: bool = False,
+    wait_for_box: float = 0.0,
+    json: bool = False,
+) -> None:
     """Put pin and queue onto the box, and print what it now runs, as read back there.
 
     A second call changes nothing and says so; a byte that was changed there by hand is noticed.
@@ -89,7 +97,7 @@ def apply_queue(ctx: invoke.Context, to: str = "HEAD", box: str = "", rescue: bo
         say(f"note: {warning}")
     point = resolved.point
     code = mirror.materialize(point.base, point.patches)
-    with rig_of(project, mirror=mirror, box=box) as rig, rig.box.lease(reason=f"apply-queue --to {to}"):
+    with rig_of(project, mirror=mirror, box=box, reason=f"apply-queue --to {to}", wait_s=wait_for_box) as rig:
         placed = rig.box.apply(mirror.path, code.commit, patches=code.patches, rescue=rescue)
     document = {"box": rig.box_name, "source": code.source, "shifted": list(code.shifted), **asdict(placed)}
     if json:
