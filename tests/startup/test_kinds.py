@@ -90,6 +90,19 @@ KINDS = {
     "another HTTP server": (READY.replace("INFO:     Uvicorn running on http://0.0.0.0:30000 (Press CTRL+C to quit)", "Starting embedded Granian HTTP/2 server on 0.0.0.0:30000"), Signals(alive=True), ("ready", "serving", None)),
     "no HTTP line, but the port answers": (READY.replace("INFO:     Uvicorn running on http", "x"), Signals(alive=True, http_ready=True), ("ready", "serving", None)),
     "no HTTP line and nothing known": (READY.replace("INFO:     Uvicorn running on http", "x"), Signals(alive=True), ("kv-allocated", "warmup", None)),
+    # Ray folds equal lines of several workers into one
+    "Ray": (
+        "".join(f"(SGLangEngine pid=23902) {line[:-1]} [repeated 2x across cluster]\n" for line in (CAPTURING + raised(SERVER, "RuntimeError: Ninja build failed", frame("model_executor/cuda_graph_runner.py", "capture"))).splitlines(True)),
+        DEAD, ("crash", "graph-capture", "jit-compile")),
+    "two nodes that do not find each other": (
+        SERVER.args() + SERVER.dist(done=False) + "[rank1]:[E421 02:05:38.764490322 ProcessGroupGloo.cpp:143] Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error\n"
+        + raised(SERVER, "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error", frame("distributed/parallel_state.py", "__init__")),
+        DEAD, ("crash", "dist-init", "rendezvous-failed")),
+    "a peer that stopped answering": (
+        LOADED + raised(SERVER, "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Read error [10.0.0.1]:29500: Connection timed out", frame("utils/common.py", "broadcast_pyobj")),
+        DEAD, ("crash", "kv-profile", "peer-lost")),
+    "a ROCm fault": (CAPTURING + "Memory access fault by GPU node-2 (Agent handle: 0x55) on address 0x7f. Reason: Unknown.\n", DEAD, ("crash", "graph-capture", "cuda-error")),
+    "JIT without a word of compiling": (CAPTURING + "2025-06-25 11:25:59,453 - INFO - flashinfer.jit: Loading JIT ops: batch_prefill\n", Signals(alive=True, silent_for_s=900), ("kv-allocated", "graph-capture", None)),
     # silence
     "spinning in the capture": (CAPTURING, Signals(alive=True, silent_for_s=900, gpu_util=100.0, cpu_busy=True), ("hang", "graph-capture", "stuck-graph-capture")),
     "compiling in the capture": (CAPTURING + "DeepGEMM warmup:   3%|3  | 521/16384 [00:30<15:21, 17.22it/s]\n", Signals(alive=True, silent_for_s=900, cpu_busy=True), ("kv-allocated", "graph-capture", None)),

@@ -66,6 +66,7 @@ _ADVICE: Mapping[str, str] = {
     "weight-mismatch": "checkpoint and model code disagree about a shape: check quantization and parallel sizes",
     "assertion-shape": "a dimension cannot be divided by this parallel size: choose another --tp-size",
     "disk-full": "make room on the disk or in /dev/shm",
+    "rendezvous-failed": "check addresses, names and interfaces (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME) of all nodes",
     "nccl-init": "the ranks never met: check P2P (NCCL_P2P_DISABLE=1), the interface and that all ranks started",
     "load-barrier-timeout": "look at the missing ranks' logs: they were slow or died while loading weights",
     "stuck-after-load": "look at the missing ranks: the others wait for them at the barrier after loading",

@@ -66,6 +66,7 @@ EXCEPTIONS: tuple[Cause, ...] = (
         r"Broken pipe|Socket closed",
         r"remote process exited|ncclRemoteError|[Cc]losed by remote peer|NCCL communicator was aborted",
         r"Call to (?:recv|send)\w* .*failed|Connection reset",
+        r"gloo.*(?:Read|Write) error",
         r"recvValue failed|failed to recv, got 0 bytes",
         r"(?:Connection refused|ECONNREFUSED).*(?:TCPStore|c10d)",
         grade=Grade.CONSEQUENCE,
@@ -111,6 +112,11 @@ EXCEPTIONS: tuple[Cause, ...] = (
         r"client socket has timed out",
         r"TCPStore.*timed out|DistStoreError.*[Tt]imed?.?out",
         stage=Stage.DIST_INIT,
+    ),
+    _crash(
+        "rendezvous-failed",
+        r"connectFullMesh failed|makeDeviceFor\w+\(\)|Unable to find (?:address|interface)",
+        r"[Cc]lient socket has failed to connect|Name or service not known|[Nn]ame resolution|getaddrinfo",
     ),
     _hang(
         "collective-timeout",
@@ -359,8 +365,9 @@ LINES: tuple[tuple[tuple[str, ...], Cause], ...] = (
             stage=Stage.IMPORT,
         ),
     ),
-    # The GPU went away.
+    # The GPU went away, or ROCm's way of saying bad access.
     (("Xid",), _crash("gpu-fault", r"NVRM: Xid", grade=Grade.CLUE)),
+    (("Memory access fault",), _crash("cuda-error", r"Memory access fault by GPU", grade=Grade.CLUE)),
     # C++ that prints and leaves.
     (
         ("kernel image",),

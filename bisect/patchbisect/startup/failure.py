@@ -220,7 +220,12 @@ def _stage_and_role(reading: Reading, life: Life, position: Position, *, may_dra
 def _has_imported(reading: Reading) -> bool:
     """A scheduler that runs its own code has done its imports, though it has printed nothing yet."""
     block, exception = reading.sign.block, reading.exception
-    if block is None or block.who != "Scheduler" or exception is None or reading.cause.name in causes.NAMES_A_PATCH:
+    if (
+        block is None
+        or block.who != "Scheduler"
+        or exception is None
+        or reading.cause.name in ("syntax-error", "import-error")
+    ):
         return False
     frame = exception.innermost_own
     return frame is not None and frame.function != "<module>"

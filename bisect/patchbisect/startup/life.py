@@ -89,6 +89,7 @@ WORDS: tuple[str, ...] = (
     *(
         "DeepGEMM",
         "ompil",
+        "JIT ",
         "SymmDeviceMemory",
         "rendezvous",
         "Retrying in",
@@ -281,7 +282,7 @@ class Life:
         """Facts that other lines than milestones tell."""
         if "DeepGEMM" in text and ("Entering" in text or "warmup" in text or "Compiling" in text):
             self.activity.deepgemm_line, self.activity.deepgemm_rank = line, rank or self.activity.deepgemm_rank
-        if "ompil" in text:
+        if "ompil" in text or "JIT " in text:
             self.activity.compile_line = line
         if "SymmDeviceMemory" in text or "rendezvous" in text:
             self.activity.rendezvous_line = line

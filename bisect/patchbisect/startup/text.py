@@ -116,6 +116,7 @@ _LEVEL = r"(?:TRACE|DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|SUCCESS)"
 _COMPOSE = re.compile(r"\[?[\w.\-/: ]{1,80}?\]?\s*\| ")  # docker compose, honcho, pm2: "name-1  | "
 _KUBECTL = re.compile(r"\[pod/[^\]\s]+\] ")  # kubectl logs --prefix
 _RAY = re.compile(r"\([^()]{0,120}?\bpid=\d+[^()]{0,80}\) ")  # "(SGLangActor pid=1234, ip=10.0.0.1) "
+_REPEATED = re.compile(r" \[repeated \d+x across cluster\]$")
 _ROOT_LOGGER = re.compile(_LEVEL + r":[\w.]+:(?=\[)")  # Python's unconfigured logging: "INFO:wrapper:"
 _SYSLOG = re.compile(  # journald and syslog: "Sep 04 12:12:40 host unit[123]: "
     r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? [\w.\-]+ [\w.@/:\-]+(?:\[\d+\])?: "
@@ -145,6 +146,8 @@ def peel(text: str) -> str:
         if found is None:
             return text
         text = text[found.end() :]
+        if text.endswith(" across cluster]"):  # Ray: one line stands for several
+            text = _REPEATED.sub("", text)
     return text
 
 
