@@ -104,7 +104,7 @@ def test_a_comparison_ends_with_what_it_means() -> None:
 def test_no_colour_leaves_the_words(store: Store) -> None:
     rows = [store.row({**document, "id": document["id"]}) for document in _saved(store)]
     table = shown(text.runs_table(rows))
-    assert "oom at kv-profile" in table
+    assert "oom/kv-profile" in table
     assert "\x1b" not in table
 
 

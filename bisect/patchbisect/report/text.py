@@ -90,22 +90,35 @@ def _pairs(values: Any) -> str:
 
 def runs_table(rows: Iterable[Json]) -> Table:
     """One line a run (as ``runs --json`` gives them), newest last."""
-    table = _table("run", "point", "profile", "box", "verdict", "kv tokens>", "s>", "kB>", "named")
+    table = _table("run", "point", "profile", "box", "verdict", "tokens>", "s>", "kB>", "named")
     for row in rows:
         seconds = row["seconds"]
         _add(
             table,
-            row["id"],
-            row["point"],
+            Text(row["id"], no_wrap=True),
+            _one_line(Text(printable(row["point"]))),
             row["profile"],
             row["box"],
-            coloured(row["outcome"], outcome(row)),
+            _one_line(coloured(row["outcome"], _short(row))),
             str(row["kv_tokens"] or ""),
             f"{seconds:.1f}" if seconds is not None else "",
             str(round(row["bytes"] / 1000)),
-            " ".join(row["tags"]),
+            _one_line(Text(" ".join(row["tags"]))),
         )
+    # What one copies or compares is never cut; the names and the verdict give way.
+    for column in table.columns:
+        column.no_wrap = column.header not in ("point", "verdict", "named")
     return table
+
+
+def _short(row: Json) -> str:
+    """``oom/kv-profile``, ``crash/unbound-name``: for a column."""
+    return "/".join(part for part in (row["outcome"], row["cause"]) if part)
+
+
+def _one_line(text: Text) -> Text:
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
 
 
 def _table(*headings: str) -> Table:
@@ -138,7 +151,7 @@ def record_page(record: Json) -> RenderableType:
             ("flags", _flags(point["flags"])),
             ("env", _pairs({**point["env"], **dict.fromkeys(point["secret_env"], "***")})),
             ("commit", code.get("commit", "")),
-            ("tree", f"{code['tree']}  proven on the box: {provenance.get('tree', 'no')}" if "tree" in code else ""),
+            ("tree", _tree(code, provenance)),
             ("import", str(provenance.get("sglang", ""))),
             ("packages", package_words(packages(record))),
             ("machine", machine_words(record["machine"])),
@@ -146,6 +159,13 @@ def record_page(record: Json) -> RenderableType:
         ]
     )
     return Group(head, Text(), verdict_lines(record["verdict"]), *_by_hand(record["by_hand"]))
+
+
+def _tree(code: Json, provenance: Json) -> str:
+    wanted, found = code.get("tree", ""), provenance.get("tree", "")
+    if not wanted or not found:
+        return f"{wanted}  (not proven on the box)" if wanted else ""
+    return f"{wanted}  (proven on the box)" if wanted == found else f"{wanted}, but the box had {found}"
 
 
 def packages(record: Json) -> dict[str, str]:
@@ -320,8 +340,14 @@ def comparison_page(comparison: Json) -> RenderableType:
     parts: list[RenderableType] = [head]
     for kind in ("cause", "effect"):
         parts += [Text(), Text(f"what differs in {kind}", style="bold")]
-        parts.append(_differences(comparison[kind]) if comparison[kind] else Text("  nothing"))
+        shown = [each for each in comparison[kind] if not _told_by_head(each, a["verdict"], b["verdict"])]
+        parts.append(_differences(shown) if shown else Text("  nothing"))
     return Group(*parts, Text(), Text(comparison["conclusion"], style="bold"))
+
+
+def _told_by_head(difference: Json, a: Json, b: Json) -> bool:
+    """A signature is long; it is shown where the verdicts in words do not tell the two apart."""
+    return bool(difference["subject"] == "signature" and outcome(a) != outcome(b))
 
 
 _UNITS = {"time": " s", "stage": " s", "memory": " GiB", "memory-before": " GiB"}
