@@ -162,6 +162,7 @@ def bisection(store: Store, *, length: int = len(SLUGS), identifier: str = "2026
         trials.append(
             {
                 "purpose": purpose,
+                "why": "halves what is left" if purpose == "search" else "",
                 "position": position,
                 "point": point,
                 "run": run,

@@ -66,6 +66,16 @@ def test_the_suspects_narrow_down_to_the_culprit() -> None:
     assert picture.rects[-1].width == pytest.approx(picture.rects[0].width / 8)
 
 
+def test_where_a_launch_may_err_nothing_is_said_to_be_excluded() -> None:
+    picture = drawing.narrowing(
+        [trial(8, "bad"), trial(3, "bad"), trial(5, "good")], changes=8, culprit=3, certain=False
+    )
+    assert picture is not None
+    assert picture.rects == []
+    assert not [label for label in picture.labels if label.text.endswith(" left")]
+    assert "could still be guilty" not in str(picture.legend)
+
+
 def test_the_search_s_own_confidence_is_shown_where_it_is_known() -> None:
     picture = drawing.narrowing([{**trial(1, "bad"), "confidence": 0.875}], changes=2, culprit=None)
     assert picture is not None

@@ -161,15 +161,19 @@ _OBSERVED = {"good": ("dot-good", "passes"), "bad": ("dot-bad", "fails"), "skip"
 _MOST_ROWS = 80
 
 
-def narrowing(trials: Sequence[Json], *, changes: int, culprit: int | None) -> Drawing | None:
-    """What was left after each launch: one row a launch, the points from left to right."""
+def narrowing(trials: Sequence[Json], *, changes: int, culprit: int | None, certain: bool = True) -> Drawing | None:
+    """What was left after each launch: one row a launch, the points from left to right.
+
+    ``certain``: the same point always ends the same way. Else a launch excludes nothing by itself, and only the
+    launches are shown, with the search's own confidence where the trials tell it.
+    """
     steps = [trial for trial in trials if trial["position"] is not None and trial["observation"]][:_MOST_ROWS]
     if not steps or changes < 1:
         return None
     low, high = 0, changes
     drawing = Drawing(
-        title="What was left to suspect after each launch",
-        summary="one row a launch; the bar covers the changes that could still be guilty",
+        title="What was left to suspect after each launch" if certain else "Every launch along the timeline",
+        summary="one row a launch" + ("; the bar covers the changes that could still be guilty" if certain else ""),
     )
     width = WIDTH - _LEFT - 90.0
     unit = width / changes
@@ -185,11 +189,11 @@ def narrowing(trials: Sequence[Json], *, changes: int, culprit: int | None) -> D
         css, word = _OBSERVED[observation]
         drawing.labels.append(Label(_LEFT - 10, y + 11, f"{number}  {trial['purpose']}"[:22], anchor="end"))
         drawing.lines.append(Line(_LEFT, y + 7, _LEFT + width, y + 7, "axis"))
-        if left:
+        if left and certain:
             drawing.rects.append(Rect(_LEFT + low * unit, y + 2, left * unit, 10, "suspect"))
         drawing.dots.append(Dot(_LEFT + position * unit, y + 7, css, f"point {position} {word}"))
         told = trial.get("confidence")
-        shown = f"{left} left" if told is None else f"{told:.0%}"
+        shown = f"{told:.0%}" if told is not None else f"{left} left" if certain else word
         drawing.labels.append(Label(_LEFT + width + 14, y + 11, shown))
         y += row
     for position in sorted({0, changes} | ({culprit} if culprit else set())):
@@ -200,7 +204,8 @@ def narrowing(trials: Sequence[Json], *, changes: int, culprit: int | None) -> D
         drawing.lines.append(Line(x, 4, x, y + 2, "culprit-line"))
     drawing.height = y + 22
     drawing.legend = [(css, word) for css, word in _OBSERVED.values() if css in {dot.css for dot in drawing.dots}]
-    drawing.legend.append(("suspect", "could still be guilty"))
+    if certain:
+        drawing.legend.append(("suspect", "could still be guilty"))
     return drawing
 
 

@@ -52,6 +52,8 @@ class ProofRow:
 class TrialRow:
     number: int
     purpose: str
+    why: str
+    """The search's reason for this launch."""
     point: str
     observation: str
     verdict: str
@@ -168,7 +170,10 @@ def of_finding(finding: Json, store: Store) -> Page:
         trials=tuple(_trial_rows(trials[:MOST_TRIALS])),
         left_out=left_out,
         narrowing=drawing.narrowing(
-            trials, changes=len(finding["timeline"]), culprit=culprit["position"] if culprit else None
+            trials,
+            changes=len(finding["timeline"]),
+            culprit=culprit["position"] if culprit else None,
+            certain=finding["assumed_deterministic"] or finding["confidence"] >= 1.0,
         ),
         memory=_memory(pair),
         stages=_stages(pair),
@@ -250,6 +255,7 @@ def _trial_rows(trials: Sequence[Json]) -> Iterator[TrialRow]:
         yield TrialRow(
             number=number,
             purpose=f"{trial['purpose']}, known before" if trial.get("reused") else trial["purpose"],
+            why=shortened(trial.get("why") or "", _SHORT),
             point=trial["point"],
             observation=trial["observation"] or "void",
             verdict=shortened(outcome(trial["verdict"]), _SHORT),
