@@ -101,6 +101,12 @@ KINDS = {
     "a peer that stopped answering": (
         LOADED + raised(SERVER, "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Read error [10.0.0.1]:29500: Connection timed out", frame("utils/common.py", "broadcast_pyobj")),
         DEAD, ("crash", "kv-profile", "peer-lost")),
+    "a torch watchdog that met a CUDA error": (CAPTURING + "[E ProcessGroupNCCL.cpp:916] [Rank 1] NCCL watchdog thread terminated with exception: CUDA error: unknown error\n", DEAD, ("crash", "graph-capture", "cuda-error")),
+    "numactl that may not bind": (SERVER.args() + "set_mempolicy: Operation not permitted\n" + SERVER.said("Rank 0 scheduler is dead. Please check if there are relevant logs.", 9), Signals(exit_code=1, alive=False), ("crash", "import", "permission")),
+    "a warm-up that the dying server cut": (
+        SERVER.all().removesuffix(SERVER.fired_up()) + raised(SERVER, "RuntimeError: CUDA error: device-side assert triggered", frame("managers/scheduler.py", "event_loop_overlap"))
+        + SERVER.said("Initialization failed. warmup error: Traceback (most recent call last):", 41) + "requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected('Remote end closed connection without response'))\n\n",
+        DEAD, ("crash", "warmup", "cuda-error")),
     "a ROCm fault": (CAPTURING + "Memory access fault by GPU node-2 (Agent handle: 0x55) on address 0x7f. Reason: Unknown.\n", DEAD, ("crash", "graph-capture", "cuda-error")),
     "JIT without a word of compiling": (CAPTURING + "2025-06-25 11:25:59,453 - INFO - flashinfer.jit: Loading JIT ops: batch_prefill\n", Signals(alive=True, silent_for_s=900), ("kv-allocated", "graph-capture", None)),
     # silence

@@ -73,6 +73,7 @@ def test_a_line_is_cut_at_the_limit() -> None:
             "2026-05-09 02:11:31,977 - WARNING - a.py:4 - x: text",
         ),
         ("RuntimeError: text", "RuntimeError: text"),
+        ("ValueError: float | half", "ValueError: float | half"),
         ("Capturing batches:   0%|          | 0/4", "Capturing batches:   0%|          | 0/4"),
     ],
 )

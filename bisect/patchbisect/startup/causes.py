@@ -232,7 +232,7 @@ EXCEPTIONS: tuple[Cause, ...] = (
     ),
     _crash(
         "weight-mismatch",
-        r"size of tensor a \(\d+\) must match|expanded size of the tensor|shape mismatch",
+        r"size of tensor a \(\d+\) must match|expanded size of the tensor|shape mismatch|exceeds dimension size",
         r"size mismatch for|Error\(s\) in loading state_dict|not found in params_dict",
         r"[Ss]hapes? .*(?:do not|don't|doesn't) match",
         r"SafetensorError|safetensors_rust|MetadataIncompleteBuffer|InvalidHeader|HeaderTooLarge|invalid load key",
@@ -365,6 +365,11 @@ LINES: tuple[tuple[tuple[str, ...], Cause], ...] = (
             stage=Stage.IMPORT,
         ),
     ),
+    # numactl around a scheduler, in a container that may not bind memory.
+    (
+        ("mempolicy", "membind", "mbind"),
+        _crash("permission", r"^(?:set_mempolicy|setting membind|mbind): ", grade=Grade.CLUE),
+    ),
     # The GPU went away, or ROCm's way of saying bad access.
     (("Xid",), _crash("gpu-fault", r"NVRM: Xid", grade=Grade.CLUE)),
     (("Memory access fault",), _crash("cuda-error", r"Memory access fault by GPU", grade=Grade.CLUE)),
@@ -389,6 +394,7 @@ LINES: tuple[tuple[tuple[str, ...], Cause], ...] = (
             "cuda-error",
             r"^(?:what\(\): +)?(?:CUDA error|Failed: Cuda error|Failed: CUDA error)",
             r"an illegal memory access was encountered",
+            r"watchdog thread terminated with exception: CUDA error",
             grade=Grade.CLUE,
         ),
     ),

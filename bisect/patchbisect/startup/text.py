@@ -113,7 +113,7 @@ def strip_colours(text: str) -> str:
 _ISO_TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _LEVEL = r"(?:TRACE|DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|SUCCESS)"
 
-_COMPOSE = re.compile(r"\[?[\w.\-/: ]{1,80}?\]?\s*\| ")  # docker compose, honcho, pm2: "name-1  | "
+_COMPOSE = re.compile(r"\[?[\w.\-/]{1,80}\]? *\| ")  # docker compose, honcho, pm2: "name-1  | "
 _KUBECTL = re.compile(r"\[pod/[^\]\s]+\] ")  # kubectl logs --prefix
 _RAY = re.compile(r"\([^()]{0,120}?\bpid=\d+[^()]{0,80}\) ")  # "(SGLangActor pid=1234, ip=10.0.0.1) "
 _REPEATED = re.compile(r" \[repeated \d+x across cluster\]$")
