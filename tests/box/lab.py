@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,16 +77,25 @@ def alive(pid: int) -> bool:
         return False
 
 
+def none_left(folder: Path, *, within_s: float = 10.0) -> bool:
+    """Whether all of them end by themselves: a connection that is closed takes a moment to reach the agent."""
+    deadline = time.monotonic() + within_s
+    while (found := children_of_our_launches(folder)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert found == []
+    return True
+
+
 def children_of_our_launches(folder: Path) -> list[str]:
     """Every process on this machine whose command line, working directory or open log is under ``folder``."""
     found = []
     for path in Path("/proc").iterdir():
-        if path.name.isdigit():
+        if path.name.isdigit() and int(path.name) != os.getpid():
             try:
                 command = (path / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
                 where = str((path / "cwd").readlink())
             except OSError:
                 continue
-            if (str(folder) in command or where.startswith(str(folder))) and "pytest" not in command:
-                found.append(f"{path.name} {command[:200]}")
+            if str(folder) in command or where.startswith(str(folder)):
+                found.append(f"{path.name} {command}")
     return found
