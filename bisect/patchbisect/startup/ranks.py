@@ -83,6 +83,13 @@ class Mark:
         return self.kind in _ENDS
 
 
+# Members looked up once: this runs for every milestone of a fast log, and an enum's attributes cost.
+(_DIST_BEGIN, _DIST_END, _LOAD_BEGIN, _LOAD_END, _SIZING, _POOL, _POOL_END, _HOST_POOL, _KERNELS, _CAPTURE_BEGIN,
+ _CAPTURE_END, _CAPTURE_NOTE, _TOTALS) = Kind  # fmt: skip
+_TARGET, _DRAFT = Role
+_WHAT_POOL, _WHAT_STAGE = What.POOL, What.STAGE
+
+
 class RankTrack:
     """The marks of one rank in one life, with the role as far as the rank alone can tell it."""
 
@@ -101,8 +108,9 @@ class RankTrack:
 
     def tell(self, row: Row, line: int, time: str, message: str) -> Event:
         """Note a milestone. It is turned into a mark when a verdict is made: most of a fast log never is."""
-        what = What.POOL if row.kind is Kind.POOL else What.STAGE
-        event = Event(what, line, time, self.label, self._role(row.kind, message), row.stage, message, row)
+        kind = row.kind
+        what = _WHAT_POOL if kind is _POOL else _WHAT_STAGE
+        event = Event(what, line, time, self.label, self._role(kind, message), row.stage, message, row)
         if len(self.told) < MARK_LIMIT:
             self.told.append(event)
         return event
@@ -115,40 +123,40 @@ class RankTrack:
         return self._marks
 
     def _role(self, kind: Kind, message: str) -> Role:
-        if kind is Kind.POOL_END:
+        if kind is _POOL_END:
             self.pool_ends += 1
             self.seen_pool = True
-            return Role.DRAFT if self.pool_ends > 1 else Role.TARGET
-        if kind is Kind.POOL or kind is Kind.SIZING:
-            self.seen_pool |= kind is Kind.POOL
-            return Role.DRAFT if self.pool_ends else Role.TARGET
-        if kind is Kind.CAPTURE_BEGIN or kind is Kind.CAPTURE_END or kind is Kind.CAPTURE_NOTE:
+            return _DRAFT if self.pool_ends > 1 else _TARGET
+        if kind is _POOL or kind is _SIZING:
+            self.seen_pool |= kind is _POOL
+            return _DRAFT if self.pool_ends else _TARGET
+        if kind is _CAPTURE_BEGIN or kind is _CAPTURE_END or kind is _CAPTURE_NOTE:
             self.seen_pool = True
             return self._capture_role(message)
-        if kind is Kind.LOAD_BEGIN or kind is Kind.LOAD_END:
+        if kind is _LOAD_BEGIN or kind is _LOAD_END:
             return self._load_role(kind)
-        if kind is Kind.DIST_BEGIN or kind is Kind.DIST_END:
+        if kind is _DIST_BEGIN or kind is _DIST_END:
             self.met = True
-            return Role.DRAFT if self.seen_pool else Role.TARGET
-        if kind is Kind.TOTALS:
-            return Role.TARGET
-        return Role.DRAFT if self.pool_ends > 1 and self._draft_loads_follow_pool else Role.TARGET
+            return _DRAFT if self.seen_pool else _TARGET
+        if kind is _TOTALS:
+            return _TARGET
+        return _DRAFT if self.pool_ends > 1 and self._draft_loads_follow_pool else _TARGET
 
     def _load_role(self, kind: Kind) -> Role:
-        if kind is Kind.LOAD_BEGIN:
+        if kind is _LOAD_BEGIN:
             self.loads += 1
             self._draft_loads_follow_pool |= self.seen_pool
         elif not self.loads:
             self.loads = 1
-        return Role.DRAFT if self.loads > 1 or self._draft_loads_follow_pool else Role.TARGET
+        return _DRAFT if self.loads > 1 or self._draft_loads_follow_pool else _TARGET
 
     def _capture_role(self, message: str) -> Role:
         if "draft" in message[:40]:
-            return Role.DRAFT
+            return _DRAFT
         if not message.startswith("Capture cuda graph"):
-            return Role.TARGET
+            return _TARGET
         # 0.4.3 says "Capture cuda graph" for both; its draft worker starts after the target's pool.
-        return Role.DRAFT if self.pool_ends > 1 and self._draft_loads_follow_pool else Role.TARGET
+        return _DRAFT if self.pool_ends > 1 and self._draft_loads_follow_pool else _TARGET
 
 
 @dataclass(frozen=True, slots=True)
