@@ -114,7 +114,6 @@ class Block:
     line: int
     time: str
     handled: bool = False
-    order: int = 0
     mode: Mode = Mode.FRAMES
     chain: list[Exc] = field(default_factory=list)
     source: list[str] = field(default_factory=list)

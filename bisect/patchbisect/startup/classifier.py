@@ -49,7 +49,6 @@ class Classifier:
         promised_probes: Mapping[str, tuple[str, Stage]] | None = None,
         budgets: Budgets | None = None,
     ) -> None:
-        self.until = until
         self._question = Question(
             until=until,
             patched_files=dict(patched_files or {}),
@@ -58,7 +57,7 @@ class Classifier:
             budgets=budgets or Budgets(),
         )
         self._splitter = Splitter()
-        self._life = Life(1, 1)
+        self._life = Life(1)
         self._earlier: list[str] = []
         self._lives = 1
         self._prefixes: dict[str, tuple[str, str, int]] = {}
@@ -307,7 +306,7 @@ class Classifier:
         before = self._life
         time = before.last_time
         self._lives += 1
-        self._life = Life(self._lives, line)
+        self._life = Life(line)
         self._life.last_time = time
         if before.told_line and before.fraction_line > before.told_line:
             self._life.fraction = before.fraction  # said before the first line that tells a new life

@@ -363,16 +363,24 @@ def _alive(case: _Case) -> Verdict:
             stage=stage,
             role=position.role,
             deciding=_line_of(max(pools, key=lambda mark: mark.line), case),
-            why=f"the KV pools are allocated; the start has come to {stage}",
+            why=f"the KV pools are allocated; the start has come to {stage}{_last_bar(case)}",
         )
     return Verdict(
         outcome=Outcome.VOID,
         stage=stage,
         role=position.role,
         cause="unfinished",
-        why=f"the log ends in {stage} without an error; how the server is doing was not said",
+        why=f"no error so far, and no pool; the start has come to {stage}{_last_bar(case)}",
         persistence=Persistence.TRANSIENT,
     )
+
+
+def _last_bar(case: _Case) -> str:
+    """The progress bar that was drawn last, if nothing was said after it."""
+    activity, mark = case.life.activity, case.progress.furthest()
+    if not activity.bar or (mark is not None and mark.line > activity.bar_line):
+        return ""
+    return f" ({activity.bar.strip()[:100]})"
 
 
 def _line_of(mark: Mark | None, case: _Case) -> DecidingLine:

@@ -119,7 +119,7 @@ class Reading:
 def read_signs(life: Life) -> list[Reading]:
     """All signs with their true grade, earliest first: by time stamp, within one second by line."""
     readings = [_read(sign) for signs in life.signs.values() for sign in signs]
-    return sorted(readings, key=lambda reading: (reading.sign.time or life.last_time, reading.sign.order))
+    return sorted(readings, key=lambda reading: (reading.sign.time or life.last_time, reading.sign.line))
 
 
 def _read(sign: Sign) -> Reading:

@@ -29,7 +29,6 @@ class Sign:
     text: str
     rank: str
     time: str
-    order: int
     block: Block | None = None
 
     @property
@@ -50,7 +49,6 @@ class Activity:
     """Work that makes silence look like a hang, or explains one."""
 
     deepgemm_line: int = 0
-    deepgemm_rank: str = ""
     download_line: int = 0
     retry_line: int = 0
     rendezvous_line: int = 0
@@ -127,8 +125,7 @@ def has_words(text: str) -> bool:
 class Life:
     """Collects from records (prefix known) and loose lines (no prefix). Bounded in memory."""
 
-    def __init__(self, number: int, line: int) -> None:
-        self.number = number
+    def __init__(self, line: int) -> None:
         self.first_line = line
         self.args_line = ""
         self.nodes = 1
@@ -226,7 +223,7 @@ class Life:
         return Event(What.PROBE, line, time, rank, None, None, found["name"], more=values)
 
     def hit_an_exception(self, found: re.Match[str], *, line: int, text: str, time: str, rank: str) -> None:
-        block = Block(who=found["who"], rank=rank, line=line, time=time, announced=text, order=line)
+        block = Block(who=found["who"], rank=rank, line=line, time=time, announced=text)
         self._open(block)
         rest = found["rest"]
         if rest and not rest.startswith("Traceback"):
@@ -250,7 +247,7 @@ class Life:
         """A logger printed a traceback: fatal where the words say that the server goes down."""
         fatal = text.startswith(("Initialization failed", "Traceback", "ERROR:    Traceback"))
         who = "warmup" if "warmup error" in text else "logger"
-        self._open(Block(who=who, rank=rank, line=line, time=time, handled=not fatal, announced=text, order=line))
+        self._open(Block(who=who, rank=rank, line=line, time=time, handled=not fatal, announced=text))
 
     def _words(self, *, line: int, text: str, time: str, rank: str) -> Event | None:
         if text in self._said:
@@ -264,24 +261,24 @@ class Life:
             return None
         if not self.shutdown_line and not self.has_fatal and _SHUTDOWN.search(text):
             self.shutdown_line = line
-        self._notice(line=line, text=text, rank=rank)
+        self._notice(line=line, text=text)
         row = causes.of_line(text)
         if row is None:
             return None
         if row.name == "bad-flag" and self.over:
-            self.reborn = Sign(row, line, text, rank, time, line)
+            self.reborn = Sign(row, line, text, rank, time)
             return None
         if row.grade in (Grade.FATAL, Grade.CLUE) and _QUIET_LEVEL.search(text) and "[Errno" not in text:
             return None
-        self.sign(Sign(row, line, text, rank, time, line))
+        self.sign(Sign(row, line, text, rank, time))
         if len(self._said) < SIGN_LIMIT:
             self._said.add(text)
         return Event(What.ERROR, line, time, rank, None, row.stage, text) if row.grade <= Grade.CLUE else None
 
-    def _notice(self, *, line: int, text: str, rank: str) -> None:
+    def _notice(self, *, line: int, text: str) -> None:
         """Facts that other lines than milestones tell."""
         if "DeepGEMM" in text and ("Entering" in text or "warmup" in text or "Compiling" in text):
-            self.activity.deepgemm_line, self.activity.deepgemm_rank = line, rank or self.activity.deepgemm_rank
+            self.activity.deepgemm_line = line
         if "ompil" in text or "JIT " in text:
             self.activity.compile_line = line
         if "SymmDeviceMemory" in text or "rendezvous" in text:
@@ -338,7 +335,7 @@ class Life:
             return None
         if text.startswith(TRACEBACK):
             handled = 0 < line - self._handled_line <= 2
-            self._open(Block(who="", rank=rank, line=line, time=time or self.last_time, handled=handled, order=line))
+            self._open(Block(who="", rank=rank, line=line, time=time or self.last_time, handled=handled))
             return None
         if text[0] in " \t":
             return None
@@ -369,7 +366,7 @@ class Life:
                 if len(block.chain) > before:
                     self._signs_of(block)
                 if block.chain and block.mode is Mode.MESSAGE:
-                    self._notice(line=line, text=text, rank=block.rank)
+                    self._notice(line=line, text=text)
                 return True
             if block.mode in (Mode.GAP, Mode.MESSAGE):
                 block.mode = Mode.CLOSED
@@ -380,7 +377,7 @@ class Life:
         """Register a block once; its cause is read when a verdict is made, for it may still grow."""
         if len(block.chain) > 1:
             return
-        sign = Sign(causes.ANY_EXCEPTION, block.line, block.announced, block.rank, block.time, block.order, block)
+        sign = Sign(causes.ANY_EXCEPTION, block.line, block.announced, block.rank, block.time, block)
         if self.over and block.fails_before_launch:
             self.blocks.remove(block)
             self.reborn = sign

@@ -29,11 +29,6 @@ class Splitter:
         self._line = 1
         self._line_has_text = False
 
-    @property
-    def line(self) -> int:
-        """The number of the line that is being read."""
-        return self._line
-
     def feed(self, chunk: str | bytes) -> Iterable[Segment]:
         text = self._decode(chunk) if isinstance(chunk, (bytes, bytearray, memoryview)) else chunk
         segments: list[Segment] = []
