@@ -126,6 +126,8 @@ class Trial:
     timings: Mapping[str, float] = field(default_factory=dict)
     reused: bool = False
     """Known from an earlier launch of the same content, which this one stands for: no server was started."""
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    """The box as it described itself then."""
 
 
 @contextmanager
@@ -503,6 +505,7 @@ def _recorded(
         verdict=launched.verdict,
         by_hand=record.by_hand,
         timings=timings,
+        machine=launched.machine,
     )
 
 
