@@ -275,11 +275,24 @@ def test_two_independent_culprits_are_both_named(tmp_path):
 # -- noise --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_a_failure_that_comes_and_goes_by_itself_blames_nothing_or_says_what_it_saw(tmp_path, seed):
-    world = World.at(tmp_path, flaky(lambda at: READY, chance=0.5, seed=seed))
-    finding = found(world, question(12, rates=Rates.unknown()))
-    assert finding.answer in (AnswerKind.NONE, AnswerKind.ENDPOINT_FAILED)
+@pytest.mark.parametrize("rates", [Rates.deterministic(), Rates.unknown()], ids=lambda rates: rates.kind)
+def test_a_failure_that_comes_and_goes_by_itself_is_hardly_ever_blamed_on_a_change(tmp_path, rates):
+    """One launch in five fails for no reason. Of 30 such ranges, two may be blamed: the search is 95 % sure."""
+    answers = []
+    for seed in range(30):
+        world = World.at(tmp_path / str(seed), flaky(lambda at: READY, chance=0.2, seed=seed))
+        answers.append(found(world, question(12, rates=rates)).answer)
+    assert sum(answer in (AnswerKind.FOUND, AnswerKind.SET) for answer in answers) <= 2
+
+
+@pytest.mark.parametrize("rates", [Rates.deterministic(), Rates.unknown()], ids=lambda rates: rates.kind)
+def test_a_culprit_is_found_although_one_launch_in_five_fails_for_no_reason(tmp_path, rates):
+    right = 0
+    for seed in range(20):
+        world = World.at(tmp_path / str(seed), flaky(broken_by("p7"), chance=0.2, seed=seed))
+        finding = found(world, question(12, rates=rates))
+        right += finding.culprit is not None and finding.culprit.subject == "p7"
+    assert right >= 18
 
 
 def test_one_wrong_launch_is_seen_by_the_proof_and_the_search_goes_on_in_doubt(tmp_path):

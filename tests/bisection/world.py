@@ -117,6 +117,8 @@ class World:
     width: int = 1
     launched: list[str] = field(default_factory=list)
     box: str = "simulated"
+    machine: dict[str, object] = field(default_factory=lambda: {"hostname": "sim", "boot_id": "1", "driver": "570.1"})
+    logs: Callable[[Point], bytes] = lambda at: b""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -128,6 +130,9 @@ class World:
             raise PointUnbuildable(why)
         return self.contents(at)
 
+    def log(self, trial: Trial) -> bytes:
+        return self.store.log(trial.record)
+
     def launch(self, at: Point, *, purpose: str, settle: bool = False) -> Trial:
         with self._lock:
             self.launched.append(at.name)
@@ -138,8 +143,9 @@ class World:
                 content_id=self.content(at),
                 verdict=self.rule(at),
                 timings={"total": 10.0},
+                machine=self.machine,
             )
-            self.store.save(_record(trial, box=self.box), Attachments())
+            self.store.save(_record(trial, box=self.box), Attachments(log=self.logs(at)))
             return trial
 
 
@@ -161,6 +167,7 @@ def _record(trial: Trial, *, box: str) -> Record:
         box=box,
         point=entry,
         content_id=trial.content_id,
+        machine=trial.machine,
         verdict=verdict_to_json(trial.verdict),
         timings=trial.timings,
     )

@@ -30,6 +30,9 @@ class Bench(Protocol):
         Raises BoxError where box or link fail, PointUnbuildable.
         """
 
+    def log(self, trial: Trial) -> bytes:
+        """The server's log of a launch; empty where none was kept."""
+
 
 class OnRig:
     """Trials on one box."""
@@ -43,6 +46,9 @@ class OnRig:
 
     def content(self, point: Point) -> str:
         return prepare(self.rig, point).content_id
+
+    def log(self, trial: Trial) -> bytes:
+        return self.rig.store.log(trial.record)
 
     def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
         self.watcher.step(f"{purpose}: {point.name}")
@@ -74,6 +80,9 @@ class Journaled:
 
     def content(self, point: Point) -> str:
         return self.inner.content(point)
+
+    def log(self, trial: Trial) -> bytes:
+        return self.inner.log(trial)
 
     def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
         content = self.content(point)
@@ -123,4 +132,5 @@ def trial_of(record: Record, point: Point, *, reused: bool = False) -> Trial:
         by_hand=record.by_hand,
         timings=record.timings,
         reused=reused,
+        machine=record.machine,
     )

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from patchbisect.bisection.bench import Bench
-from patchbisect.bisection.finding import Question, Step
+from patchbisect.bisection.finding import Question, Step, opposite
 from patchbisect.bisection.ground import Spot
 from patchbisect.bisection.judging import Judge, is_transient
+from patchbisect.bisection.machines import Machine, changed
 from patchbisect.errors import BoxError
 from patchbisect.model import Outcome, Persistence, Verdict
 from patchbisect.search import Answer, Budget, Observation, Plan, Rates
@@ -63,6 +64,15 @@ class Progress:
     expected: float
 
 
+class Drifted(Exception):
+    """The machine is no longer what it was; ``lost`` are the records that say nothing any more."""
+
+    def __init__(self, reason: str, lost: tuple[str, ...]) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.lost = lost
+
+
 class Course:
     """What was tried so far, and the verbs that try more."""
 
@@ -83,7 +93,14 @@ class Course:
         self.steps: list[Step] = []
         self.rates: Rates = question.rates
         self.judge: Judge | None = None
+        self.weights: tuple[float, ...] = ()
+        """How much each change is suspected; empty: all alike."""
+        self.sentinels: tuple[tuple[Spot, Observation], ...] = ()
+        """Both ends with what they are known to say."""
         self._tried: list[tuple[Spot, Trial | None]] = []
+        self._sound = 0
+        """So many launches were made before the last sentinel that was as it should be."""
+        self._machines: dict[str, Machine] = {}
 
     def look(self, spot: Spot, *, purpose: str) -> Seen:
         """What the spot says: launched, unless it cannot be built or a person has marked it.
@@ -118,7 +135,34 @@ class Course:
             self.steps.append(
                 Step(purpose=purpose, position=spot.position, observation=observation, trial=trial, why=why)
             )
+            if not trial.reused:
+                self._watch_machine(trial)
         return self._seen(spot, trial)
+
+    def _watch_machine(self, trial: Trial) -> None:
+        """A machine that changed is trusted again only when both ends still say what they said."""
+        name = str(trial.machine.get("hostname", ""))
+        before = self._machines.get(name, {})
+        self._machines[name] = trial.machine
+        different = ", ".join(changed(before, trial.machine))
+        if different and self.sentinels:
+            self.notify(f"the machine changed ({different}): launching both ends again")
+            for spot, wanted in self.sentinels:
+                self.sentinel(spot, wanted, why=f"the machine changed ({different})")
+            self._sound = len(self.steps)
+
+    def sentinel(self, spot: Spot, wanted: Observation, *, why: str) -> bool:
+        """Launch an end again, three times at most; whether it was at once what it should be.
+
+        Raises Drifted where it never is: then nothing since the last sound sentinel counts.
+        """
+        for attempt in range(VOID_TRIES):
+            trial = self.try_out(spot, purpose="sentinel")
+            assert trial is not None, "the ends can be built"
+            if self.note(spot, trial, purpose="sentinel").observation is wanted:
+                return attempt == 0
+        lost = tuple(step.trial.record for step in self.steps[self._sound :] if step.trial.record)
+        raise Drifted(f"{why}, and {spot.point.name} no longer ends as it did: {len(lost)} launches do not count", lost)
 
     def report(self, search: Searching[Any], *, changes: int) -> None:
         """Tell how far the search is, to whoever listens: a forecast takes a while."""
@@ -135,11 +179,16 @@ class Course:
             )
         )
 
-    def observed(self, spot: Spot, trial: Trial) -> Observation | None:
+    def truth(self, spot: Spot, trial: Trial) -> Observation | None:
         """Good or bad, once it is known what is bad."""
         if spot.content in self.marks:
             return self.marks[spot.content]
         return self.judge.judge(trial.verdict) if self.judge else None
+
+    def observed(self, spot: Spot, trial: Trial) -> Observation | None:
+        """What the search is told: BAD is "as at the far end", which is the good one where a repair is sought."""
+        truth = self.truth(spot, trial)
+        return opposite(truth) if truth and self.question.fix else truth
 
     def judge_by(self, judge: Judge) -> None:
         """From now on ``judge`` says what is bad, also of what was launched before."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from patchbisect.bisection.course import Course
-from patchbisect.bisection.finding import AnswerKind
+from patchbisect.bisection.finding import AnswerKind, opposite
 from patchbisect.bisection.ground import Ground, Spot
-from patchbisect.bisection.judging import Target, reached, short
+from patchbisect.bisection.judging import Target, Threshold, reached, short
 from patchbisect.model import Outcome, Signature, Verdict
 from patchbisect.search import Observation, Rates
 from patchbisect.trial import Trial
+
+# Launches of one point that show how much a number moves by itself.
+SPREAD_LAUNCHES = 3
 
 
 class Refused(Exception):
@@ -25,10 +28,64 @@ def settle_ends(course: Course, ground: Ground) -> None:
 
     Raises Refused when no repeat of an end agrees; BoxError; PointUnbuildable.
     """
-    split = [_bad_end(course, ground.end(bad=True)), _good_end(course, ground.end(bad=False))]
+    bad, good = ground.end(bad=not course.question.fix), ground.end(bad=course.question.fix)
+    course.judge = course.question.bad_when
+    measured = _measured(course, bad) if course.question.bad_when else []
+    split = [_bad_end(course, bad) if not measured else False, _good_end(course, good)]
+    if course.question.bad_when:
+        _clear_of_noise(course.question.bad_when, measured, _values(course, good))
     if any(split) and course.rates.kind != "unknown":
         course.notify("an end gave both answers: searching as if every launch could err")
         course.rates = Rates.unknown()
+    course.sentinels = tuple((spot, seen) for spot in (good, bad) if (seen := _settled(course, spot)))
+
+
+def _settled(course: Course, spot: Spot) -> Observation | None:
+    """What an end says, unless it says two things."""
+    said = [seen for seen, count in course.tally(spot).items() if count]
+    return said[0] if len(said) == 1 else None
+
+
+def _measured(course: Course, spot: Spot) -> list[float]:
+    """The number at the bad end, as often as it takes to see how much it moves by itself. Raises Refused."""
+    threshold = course.question.bad_when
+    assert threshold is not None
+    for attempt in range(SPREAD_LAUNCHES):
+        _launched(course, spot, purpose="spread" if attempt else "bad end")
+    values = _values(course, spot)
+    if len(values) < SPREAD_LAUNCHES:
+        raise Refused(AnswerKind.ENDPOINT_FAILED, f"the bad end does not say its {threshold.fact} each time")
+    said = course.tally(spot)
+    if not said[opposite(Observation.BAD) if course.question.fix else Observation.BAD]:
+        raise Refused(
+            AnswerKind.ENDPOINT_FAILED, f"the bad end is not bad: {threshold.fact} is {_range(values)}, not {threshold}"
+        )
+    return values
+
+
+def _values(course: Course, spot: Spot) -> list[float]:
+    threshold = course.question.bad_when
+    assert threshold is not None
+    trials = [seen.trial for seen in course.evidence() if seen.spot.content == spot.content and seen.trial]
+    measured = (threshold.measure(trial.verdict) for trial in trials)
+    return [value for value in measured if value is not None]
+
+
+def _clear_of_noise(threshold: Threshold, bad: list[float], good: list[float]) -> None:
+    """Raises Refused where repeats of one point move by more than the threshold is away from an end."""
+    spread = max(bad) - min(bad)
+    nearest = min(abs(value - threshold.value) for value in (*bad, *good))
+    if min(bad) <= threshold.value <= max(bad) or nearest < spread:
+        raise Refused(
+            AnswerKind.ENDPOINT_FAILED,
+            f"{threshold.fact} moves by {spread:g} from launch to launch of one point ({_range(bad)}), and "
+            f"the threshold {threshold.value:g} is only {nearest:g} away: nothing could be told apart",
+        )
+
+
+def _range(values: list[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
 def _bad_end(course: Course, spot: Spot) -> bool:
@@ -38,7 +95,7 @@ def _bad_end(course: Course, spot: Spot) -> bool:
         trial = _launched(course, spot, purpose="bad end again" if attempt else "bad end")
         if course.judge is None and not reached(trial.verdict, until=course.question.until):
             course.judge_by(_target(course, trial))
-        if course.observed(spot, trial) is Observation.BAD:
+        if course.truth(spot, trial) is Observation.BAD:
             return attempt > 0
         if not trial.record:
             raise Refused(AnswerKind.ENDPOINT_FAILED, f"the bad end does not fail: {trial.verdict.why}")
@@ -56,7 +113,7 @@ def _good_end(course: Course, spot: Spot) -> bool:
     verdicts: list[Observation | None] = []
     while len(verdicts) <= repeats:
         trial = _launched(course, spot, purpose="good end again" if verdicts else "good end")
-        verdicts.append(course.observed(spot, trial))
+        verdicts.append(course.truth(spot, trial))
         if verdicts[-1] is Observation.GOOD:
             return len(verdicts) > 1
         if not trial.record:

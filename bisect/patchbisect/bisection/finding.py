@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from patchbisect.bisection.judging import BadIs, Judge
+from patchbisect.bisection.judging import BadIs, Judge, Threshold
 from patchbisect.bisection.wording import title
 from patchbisect.model import Change, Stage, Timeline
 from patchbisect.search import Budget, Observation, Rates
@@ -36,15 +36,19 @@ class Question:
     """Further launches of an endpoint that disagrees."""
     budget: Budget = field(default_factory=Budget)
     """Over the whole bisection, ends and proof included."""
-    prior: tuple[float, ...] = ()
-    """How much each change is suspected, as weights; empty: all alike."""
+    fix: bool = False
+    """The start of the timeline is broken, its end is not: find the change that repaired it."""
+    bad_when: Threshold | None = None
+    """What is bad is a number, not a failure."""
+    findings: frozenset[str] = frozenset()
+    """Subjects of changes that a check has found fault with: suspected first."""
     secrets: tuple[str, ...] = ()
     """Names of settings whose values are not shown, besides those that look like it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One trial as the bisection saw it. ``position`` is k of point k, None for a point off the timeline."""
+    """One trial as the search saw it: BAD is "as at the far end". ``position`` is k of point k, None off the line."""
 
     purpose: str
     position: int | None
@@ -79,6 +83,15 @@ class ProofStep:
 
 
 @dataclass(frozen=True, slots=True)
+class Baseline:
+    """A recorded good start: its record, when it was made, and ``(field, then, now)`` for what is not the same."""
+
+    record: str
+    created: str
+    differences: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """The answer, with all it rests on."""
 
@@ -99,6 +112,11 @@ class Finding:
     steps: tuple[Step, ...] = ()
     proof: tuple[ProofStep, ...] = ()
     secrets: tuple[str, ...] = ()
+    fix: bool = False
+    lost: tuple[str, ...] = ()
+    """Records that do not count any more, because the machine changed under them."""
+    baseline: Baseline | None = None
+    """Where the good end fails: the last start of it that is on record, and what differs today."""
 
     @property
     def launches(self) -> int:
@@ -122,6 +140,8 @@ def finding_to_json(finding: Finding) -> Json:
         "confidence": round(finding.confidence, 4),
         "assumed_deterministic": finding.assumed_deterministic,
         "target": str(finding.target) if finding.target else None,
+        "fix": finding.fix,
+        "baseline": _baseline(finding.baseline) if finding.baseline else None,
         "launches": finding.launches,
         "reused": len(finding.steps) - finding.launches,
         "proof": {
@@ -131,7 +151,7 @@ def finding_to_json(finding: Finding) -> Json:
         "good": finding.timeline.good.name,
         "bad": finding.timeline.bad.name,
         "timeline": [shown(change, k) for k, change in enumerate(finding.timeline.changes, start=1)],
-        "trials": [_step_to_json(step) for step in finding.steps],
+        "trials": [_step_to_json(step, fix=finding.fix) for step in finding.steps],
         "reproduce": _reproduce(finding),
     }
 
@@ -142,7 +162,23 @@ def change_to_json(change: Change, position: int | None = None, *, secrets: tupl
     return document if position is None else {"position": position, **document}
 
 
-def _step_to_json(step: Step) -> Json:
+def _baseline(baseline: Baseline) -> Json:
+    differences = [{"field": field, "then": then, "now": now} for field, then, now in baseline.differences]
+    return {"run": baseline.record, "created": baseline.created, "differences": differences}
+
+
+_OPPOSITE = {Observation.GOOD: Observation.BAD, Observation.BAD: Observation.GOOD}
+
+
+def opposite(observation: Observation) -> Observation:
+    """What the other side of a culprit is expected to say."""
+    return _OPPOSITE.get(observation, observation)
+
+
+def _step_to_json(step: Step, *, fix: bool) -> Json:
+    seen = step.observation
+    if seen and fix:
+        seen = opposite(seen)
     verdict = verdict_to_json(step.trial.verdict)
     shown = ("outcome", "stage", "cause", "signature", "deciding", "why", "facts", "patch")
     return {
@@ -152,7 +188,7 @@ def _step_to_json(step: Step) -> Json:
         "point": step.trial.point.name,
         "run": step.trial.record,
         "reused": step.trial.reused,
-        "observation": step.observation.name.lower() if step.observation else None,
+        "observation": seen.value if seen else None,
         "verdict": {key: verdict[key] for key in shown if key in verdict},
         "seconds": step.trial.timings.get("total"),
     }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
+import re
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from patchbisect.errors import UsageError
 from patchbisect.model import Milestone, Outcome, Persistence, Role, Signature, Stage, Verdict
 from patchbisect.search import Observation
 
@@ -57,6 +60,51 @@ class Target:
             return True
         stage = self.signature.stage
         return stage is not None and Milestone(self.signature.role or Role.TARGET, stage) in verdict.passed
+
+
+_RELATIONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_CONDITION = re.compile(r"\s*(?P<fact>[A-Za-z_]\w*)\s*(?P<relation><=|>=|<|>)\s*(?P<value>-?\d[\d_]*(?:\.\d+)?)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A number is bad, whether the server starts or not: ``kv_tokens < 900000``. Names are those of the facts."""
+
+    fact: str
+    relation: str
+    value: float
+
+    @classmethod
+    def parse(cls, text: str) -> Threshold:
+        """Raises UsageError for what is no such condition."""
+        match = _CONDITION.fullmatch(text)
+        if not match:
+            raise UsageError(
+                f"{text!r} is no condition on a fact",
+                remedy='like "kv_tokens < 900000"; invoke show lists a run\'s facts',
+            )
+        return cls(fact=match["fact"], relation=match["relation"], value=float(match["value"].replace("_", "")))
+
+    def measure(self, verdict: Verdict) -> float | None:
+        """The fact of that start, None where it is not known."""
+        value = verdict.facts.get(self.fact)
+        return float(value) if isinstance(value, int | float) else None
+
+    def judge(self, verdict: Verdict) -> Observation | None:
+        """BAD: the condition holds. SKIP: the number never came."""
+        if is_transient(verdict):
+            return None
+        value = self.measure(verdict)
+        if verdict.outcome is Outcome.VOID or value is None:
+            return Observation.SKIP
+        return Observation.BAD if _RELATIONS[self.relation](value, self.value) else Observation.GOOD
+
+    @property
+    def late(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return f"{self.fact} {self.relation} {self.value:g}"
 
 
 def reached(verdict: Verdict, *, until: Stage) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patchbisect.bisection.course import Course
-from patchbisect.bisection.finding import Claim, ProofStep
+from patchbisect.bisection.finding import Claim, ProofStep, opposite
 from patchbisect.bisection.ground import Ground, On, Spot
 from patchbisect.bisection.judging import short
 from patchbisect.search import Observation
@@ -30,7 +30,7 @@ def _counterfactuals(ground: Ground, guilty: On) -> tuple[tuple[Claim, On, Obser
 def refuted(ground: Ground, guilty: On, proof: tuple[ProofStep, ...]) -> list[tuple[On, Observation]]:
     """The spots whose launch disagreed, each with what that launch said."""
     against = {step.claim for step in proof if step.status == REFUTED}
-    return [(on, _other(wanted)) for claim, on, wanted in _counterfactuals(ground, guilty) if claim in against]
+    return [(on, opposite(wanted)) for claim, on, wanted in _counterfactuals(ground, guilty) if claim in against]
 
 
 def doubtful(proof: tuple[ProofStep, ...]) -> bool:
@@ -60,9 +60,5 @@ def _taken(course: Course, claim: Claim, spot: Spot, wanted: Observation) -> Pro
     if not said[Observation.GOOD] and not said[Observation.BAD]:
         return ProofStep(claim=claim, status=f"not testable: it ended as {short(seen.trial.verdict)}", trial=seen.trial)
     confirmed = said[wanted] > said.total() - said[Observation.SKIP] - said[wanted]
-    shown = course.recall(spot, wanted) if confirmed else course.recall(spot, _other(wanted))
+    shown = course.recall(spot, wanted) if confirmed else course.recall(spot, opposite(wanted))
     return ProofStep(claim=claim, status=CONFIRMED if confirmed else REFUTED, trial=shown.trial if shown else None)
-
-
-def _other(observation: Observation) -> Observation:
-    return Observation.GOOD if observation is Observation.BAD else Observation.BAD

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from patchbisect.bisection.bench import Bench
-from patchbisect.bisection.course import Course, Marks, Progress
+from patchbisect.bisection.course import Course, Drifted, Marks, Progress
 from patchbisect.bisection.endpoints import Refused, settle_ends
 from patchbisect.bisection.finding import AnswerKind, Claim, Finding, ProofStep, Question
 from patchbisect.bisection.ground import Ground, On, Spot
 from patchbisect.bisection.proving import REFUTED, doubtful, prove, refuted
 from patchbisect.bisection.searching import LineAnswer, search_line, search_sets
+from patchbisect.bisection.suspicion import INNERMOST_FILE, frames, weights
 from patchbisect.bisection.wording import noun, nouns
 from patchbisect.model import EMPTY, Axis, Change
 from patchbisect.search import Answer, Observation
@@ -69,13 +70,29 @@ class _Bisection:
                 AnswerKind.NONE, "both ends run the same code with the same settings: there is nothing to find"
             )
         try:
-            settle_ends(self.course, self.ground)
+            return self._searched()
         except Refused as refusal:
             return self._finding(refusal.answer, refusal.reason)
+        except Drifted as drift:
+            return self._finding(AnswerKind.INCONCLUSIVE, drift.reason, lost=drift.lost)
+
+    def _searched(self) -> Finding:
+        settle_ends(self.course, self.ground)
+        self.course.weights = self._suspicion()
         axes = self._axes()
         if len(axes) == 1:
             return self._report(self._inside(tuple(sorted(self.ground.everything))))
         return self._across(axes)
+
+    def _suspicion(self) -> tuple[float, ...]:
+        """What the bad end's traceback says about each change."""
+        failed = self.course.recall(self.ground.end(bad=not self.question.fix))
+        log = self.course.bench.log(failed.trial) if failed and failed.trial and failed.trial.record else b""
+        found = weights(self.ground.changes, frames(log), findings=self.question.findings)
+        if found and max(found) >= INNERMOST_FILE:
+            prime = self.ground.changes[found.index(max(found))]
+            self.course.notify(f"suspected first: {noun(prime, secrets=self.question.secrets)}")
+        return found
 
     # -- searching ------------------------------------------------------------------------------------------------
 
@@ -132,6 +149,9 @@ class _Bisection:
         self.course.notify("the proof disagrees: launching culprit and parent once more")
         assert guilt.stop is not None
         assert guilt.parent is not None
+        for spot, wanted in self.course.sentinels:
+            if not spot.on:
+                self.course.sentinel(spot, wanted, why="the proof disagrees with the search")
         beliefs = [(guilt.stop, Observation.BAD), (guilt.parent, Observation.GOOD)]
         if self.course.rates.kind != "deterministic":
             beliefs += [(self.ground.spot(on), seen) for on, seen in refuted(self.ground, guilt.changes, proof)]
@@ -220,12 +240,14 @@ class _Bisection:
     ) -> str:
         status = {step.claim: step for step in proof}
         without, alone = status[Claim.WITHOUT_CULPRIT_GOOD], status[Claim.ALONE_BAD]
-        secrets = self.question.secrets
+        secrets, fix = self.question.secrets, self.question.fix
         if len(changes) > 1:
-            said = f"{nouns(changes, secrets=secrets)} break it only together"
-            needed = ", and without them the bad end starts" if without.confirmed else ""
+            said = f"{nouns(changes, secrets=secrets)} {'repair' if fix else 'break'} it only together"
+            needed = (
+                f", and without them the {'good end fails' if fix else 'bad end starts'}" if without.confirmed else ""
+            )
         else:
-            said = f"{noun(changes[0], secrets=secrets)} breaks it"
+            said = f"{noun(changes[0], secrets=secrets)} {'repairs' if fix else 'breaks'} it"
             words = ["necessary"] * without.confirmed + ["sufficient alone"] * alone.confirmed
             needed = f": {', and '.join(words)}" if words else ""
             if alone.status == REFUTED:
@@ -234,7 +256,8 @@ class _Bisection:
             independent = " or ".join(nouns(other, secrets=secrets) for other in others)
             return f"{said}{needed}; independently of that, so does {independent}"
         if without.status == REFUTED:
-            return f"{said}{needed}, but so does something else: without it the bad end still fails"
+            still = "good end still starts" if fix else "bad end still fails"
+            return f"{said}{needed}, but so does something else: without it the {still}"
         return f"{said}{needed}"
 
     def _finding(self, answer: AnswerKind, reason: str, **more: object) -> Finding:
@@ -242,6 +265,7 @@ class _Bisection:
             Finding(answer=answer, reason=reason, timeline=self.question.timeline, target=self.course.judge),
             steps=tuple(self.course.steps),
             secrets=self.question.secrets,
+            fix=self.question.fix,
             **more,  # type: ignore[arg-type]
         )
 

@@ -35,7 +35,7 @@ def search_line(
     What was seen before counts; a contradiction in it makes the rates unknown.
     """
     stops = ground.line(suspects, held=held)
-    prior = course.question.prior
+    prior = course.weights
     search = CulpritSearch(
         changes=len(stops) - 1,
         confidence=course.question.confidence,

@@ -1,0 +1,61 @@
+"""Verdicts of earlier bisections, where they still count."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+
+from patchbisect.bisection.bench import Bench, trial_of
+from patchbisect.bisection.machines import Machine, boot, hardware
+from patchbisect.model import Outcome, Point, Stage
+from patchbisect.records import Store
+from patchbisect.trial import Trial
+from patchbisect.wire import Json
+
+
+class Remembering:
+    """A bench that knows what the same content did on the same box and hardware before.
+
+    Each old verdict stands in for one launch at most: it is one observation. The ``ends`` (content ids) are taken
+    from memory only if the machine has not been started anew since: an old baseline is what a bisection must not trust.
+    """
+
+    def __init__(
+        self, inner: Bench, *, store: Store, box: str, machine: Machine, until: Stage, ends: Collection[str]
+    ) -> None:
+        self.inner = inner
+        self.store = store
+        self._lock = threading.Lock()
+        self._known: dict[str, str] = {}
+        for document in store.documents():
+            if _counts(document, box=box, machine=machine, until=until, ends=ends):
+                self._known[document["content_id"]] = document["id"]
+
+    @property
+    def width(self) -> int:
+        return self.inner.width
+
+    def content(self, point: Point) -> str:
+        return self.inner.content(point)
+
+    def log(self, trial: Trial) -> bytes:
+        return self.inner.log(trial)
+
+    def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
+        with self._lock:
+            known = self._known.pop(self.content(point), None)
+        if known is not None:
+            return trial_of(self.store.load(known), point, reused=True)
+        return self.inner.launch(point, purpose=purpose, settle=settle)
+
+
+def _counts(document: Json, *, box: str, machine: Machine, until: Stage, ends: Collection[str]) -> bool:
+    there = document.get("machine", {})
+    same = boot if document.get("content_id") in ends else hardware
+    return (
+        document.get("origin", "trial") == "trial"
+        and document["box"] == box
+        and document["point"]["until"] == until.value
+        and document["verdict"]["outcome"] != Outcome.VOID.value
+        and same(there) == same(machine)
+    )
