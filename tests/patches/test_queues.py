@@ -9,7 +9,7 @@ import re
 import pytest
 
 from patchbisect.model import Patch
-from patchbisect.patchqueue import Queue, diff_of
+from patchbisect.patchqueue import Queue, diff_of, probes
 from patchbisect.upstream import Mirror
 from tests.patches.conftest import PIN, QUEUE, ROOT, read_queue
 
@@ -47,7 +47,7 @@ def test_the_shipped_queue_has_what_was_asked_for() -> None:
 @pytest.mark.parametrize("patch", [pytest.param(patch, id=patch.name) for patch in PROBES])
 def test_the_probe_trailer_names_what_is_logged(patch: Patch) -> None:
     added = "".join(line[1:] for line in patch.diff.splitlines() if line.startswith("+"))
-    promised = {value for key, value in patch.trailers if key == "Probe"}
+    promised = {probe.name for probe in probes(patch)}
     assert set(re.findall(r'"PROBE (\w+) ', added)) == promised
 
 

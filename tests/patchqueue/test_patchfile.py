@@ -3,8 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patchbisect.errors import UsageError
+from patchbisect.model import Stage
 from patchbisect.patchqueue import (
     PatchFault,
+    Probe,
     author_of,
     commit_message,
     compose,
@@ -12,6 +14,7 @@ from patchbisect.patchqueue import (
     format_patch,
     git_date,
     parse_patch,
+    probes,
     renamed,
     requires,
     survey_patch,
@@ -226,3 +229,22 @@ def test_a_large_patch_is_read_in_one_pass():
     hunk = "@@ -1,0 +2,200000 @@\n" + "+x = 1\n" * 200_000
     text = PATCH.replace(DIFF, DIFF.partition("@@")[0] + hunk)
     assert len(diff_of(read(text)).files[0].hunks[0].after) == 200_000
+
+
+def promising(value):
+    return read(PATCH.replace("Waive: no-sync the timer needs\n one", f"Probe: {value}"))
+
+
+def test_what_a_probe_trailer_promises():
+    assert probes(promising("kv")) == (Probe(name="kv", stage=Stage.GRAPH_CAPTURE),)
+    [probe] = probes(promising("sums by warmup when COUNT=1"))
+    assert probe == Probe(name="sums", stage=Stage.WARMUP, variable="COUNT", value="1")
+    assert probe.is_on({"COUNT": "1"})
+    assert not probe.is_on({"COUNT": "0"})
+    assert not probe.is_on({})
+
+
+@pytest.mark.parametrize("value", ["two words", "kv by warmpu", "kv when COUNT", ""])
+def test_a_probe_trailer_that_cannot_be_read_is_a_fault(value):
+    with pytest.raises(PatchFault):
+        promising(value)

@@ -5,6 +5,7 @@ from patchbisect.patchqueue.diff import FileDiff, Hunk
 from patchbisect.patchqueue.faults import Fault, PatchFault, Severity, nearest
 from patchbisect.patchqueue.patchfile import (
     KINDS,
+    Probe,
     author_of,
     commit_message,
     compose,
@@ -12,6 +13,7 @@ from patchbisect.patchqueue.patchfile import (
     format_patch,
     git_date,
     parse_patch,
+    probes,
     renamed,
     requires,
     survey_patch,
@@ -29,6 +31,7 @@ __all__ = [
     "Hunk",
     "Misfit",
     "PatchFault",
+    "Probe",
     "Queue",
     "Severity",
     "apply_exactly",
@@ -43,6 +46,7 @@ __all__ = [
     "nearest",
     "parse_patch",
     "parse_pin",
+    "probes",
     "renamed",
     "requires",
     "survey",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
-from patchbisect.model import Patch
+from patchbisect.model import Patch, Stage
 from patchbisect.patchqueue.diff import Diff, parse_diff, split_lines, starts_file
 from patchbisect.patchqueue.faults import Fault, PatchFault, nearest
 
@@ -46,6 +46,17 @@ def _word(value: str) -> str:
     return "" if re.fullmatch(r"[A-Za-z0-9_.-]+", value) else f"{value!r} is not one word"
 
 
+_PROBE = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)(?: by (?P<stage>[a-z-]+))?(?: when (?P<variable>\w+)=(?P<value>\S+))?")
+
+
+def _promise(value: str) -> str:
+    found = _PROBE.fullmatch(value)
+    if not found:
+        return f"{value!r} is not NAME [by STAGE] [when VARIABLE=VALUE]"
+    stage = found["stage"]
+    return f"{stage!r} is no stage{nearest(stage, list(Stage))}" if stage and stage not in list(Stage) else ""
+
+
 def _slug_list(value: str) -> str:
     return "" if all(not _word(slug) for slug in _slugs(value)) else f"{value!r} is not a list of slugs"
 
@@ -61,7 +72,7 @@ def _waive(value: str) -> str:
 TRAILERS: Mapping[str, Callable[[str], str]] = {
     "Kind": _one_of(*KINDS),
     "Forwarded": _forwarded,
-    "Probe": _word,
+    "Probe": _promise,
     "Requires": _slug_list,
     "Upstream": _range,
     "Enabled": _one_of("yes", "no"),
@@ -170,6 +181,37 @@ def diff_of(patch: Patch) -> Diff:
 def requires(patch: Patch) -> tuple[str, ...]:
     """Slugs of the patches that this one says it needs."""
     return tuple(slug for key, value in patch.trailers if key.lower() == "requires" for slug in _slugs(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What one ``Probe:`` trailer promises: lines ``PROBE name ...`` by the end of ``stage``.
+
+    ``variable`` and ``value``: only where the server's environment says so; empty: always.
+    """
+
+    name: str
+    stage: Stage
+    variable: str = ""
+    value: str = ""
+
+    def is_on(self, env: Mapping[str, str]) -> bool:
+        return not self.variable or env.get(self.variable) == self.value
+
+
+def probes(patch: Patch) -> tuple[Probe, ...]:
+    """The probes that a patch promises. Where no stage is named, they fire by the end of ``graph-capture``."""
+    found = (_PROBE.fullmatch(value) for key, value in patch.trailers if key.lower() == "probe")
+    return tuple(
+        Probe(
+            name=match["name"],
+            stage=Stage(match["stage"] or Stage.GRAPH_CAPTURE),
+            variable=match["variable"] or "",
+            value=match["value"] or "",
+        )
+        for match in found
+        if match
+    )
 
 
 def commit_message(patch: Patch) -> str:

@@ -52,13 +52,15 @@ def queue(ctx: invoke.Context, at: str = "worktree", json: bool = False) -> None
 
 def described(patch: Patch) -> dict[str, Any]:
     """One patch as ``queue --json`` prints it."""
+    from patchbisect.patchqueue import probes
+
     return {
         "name": patch.name,
         "number": patch.number,
         "subject": patch.subject,
         "kind": patch.trailer("Kind"),
         "forwarded": patch.trailer("Forwarded"),
-        "probe": patch.trailer("Probe"),
+        "probes": [probe.name for probe in probes(patch)],
         "enabled": patch.enabled,
         "files": [name.removeprefix("python/") for name in patch.files],
     }
