@@ -46,19 +46,40 @@ def test_the_story_ends_with_the_fraction(run: Callable[..., Source]) -> None:
     printed = run(LOW, flags={"mem-fraction-static": "0.02"}, patches=["0001-print"], point="HEAD")
     comparison = compare(clean, printed)
     assert kinds(comparison["cause"]) == {("patch", "0001-print"), ("flag", "mem-fraction-static")}
-    assert comparison["conclusion"].startswith("same code effect, same memory, the fraction differs")
-    assert "0.02 leaves -0.08 GiB" in comparison["conclusion"]
+    assert comparison["conclusion"] == "same code effect, same memory, the fraction differs"
+    assert comparison["explanation"] == ("fraction 0.05 leaves +0.57 GiB for the KV pool, 0.02 leaves -0.08 GiB")
 
 
 def test_the_story_from_two_log_files_alone() -> None:
     conclusion = compare(log_of(LOW), log_of(ENOUGH))["conclusion"]
-    assert conclusion.startswith("same code effect, same memory, the fraction differs")
+    assert conclusion == "same code effect, same memory, the fraction differs"
+
+
+def test_the_same_code_with_another_fraction(run: Callable[..., Source]) -> None:
+    comparison = compare(run(ENOUGH), run(LOW, flags={"mem-fraction-static": "0.02", "tp-size": 1}))
+    assert comparison["conclusion"] == "same code effect, same memory, the fraction differs"
+
+
+def test_a_patch_that_takes_the_pool_away_is_not_excused_by_the_sizing(run: Callable[..., Source]) -> None:
+    """The formula leaves a pool for that fraction, so that what refused it is not the fraction."""
+    log = builder.case(LOW).replace(b"mem_fraction_static=0.02", b"mem_fraction_static=0.05")
+    comparison = compare(run(ENOUGH), run(log, patches=["0001-reserve"]))
+    assert comparison["conclusion"].startswith("the code differs (0001-reserve), same memory")
+    assert comparison["explanation"] == "ready became oom at kv-profile"
+
+
+def test_a_patch_that_shrinks_the_pool_is_not_the_same_effect(run: Callable[..., Source]) -> None:
+    log = builder.case("logs/r01_swa_two_pools")
+    smaller = re.sub(rb"(K|V) size: \d+\.\d+ GB", rb"\1 size: 1.00 GB", log)
+    assert smaller != log
+    comparison = compare(run(log), run(smaller, patches=["0001-shrink"]))
+    assert comparison["conclusion"].startswith("the code differs (0001-shrink)")
 
 
 def test_code_that_breaks_the_start_is_not_called_the_same_effect(run: Callable[..., Source]) -> None:
     comparison = compare(run(ENOUGH, point="4"), run("cpu/04-unbound", patches=["0005-print-rest"], point="5"))
     assert comparison["conclusion"].startswith("the code differs (0005-print-rest)")
-    assert comparison["conclusion"].endswith("ready became crash (unbound-name) at kv-profile")
+    assert comparison["explanation"] == "ready became crash (unbound-name) at kv-profile"
 
 
 def test_noise_is_no_difference(run: Callable[..., Source]) -> None:
@@ -76,8 +97,8 @@ def test_a_failure_that_nothing_recorded_explains_is_said_to_come_and_go(run: Ca
     ending = failed[failed.rindex(b"\n", 0, failed.index(b"Scheduler hit an exception")) :]
     comparison = compare(run(started), run(same_until + ending))
     assert comparison["cause"] == []
-    assert comparison["conclusion"].startswith("same code")
-    assert "comes and goes by itself" in comparison["conclusion"]
+    assert comparison["conclusion"] == "same code effect, same memory"
+    assert "comes and goes by itself" in comparison["explanation"]
 
 
 def test_every_kind_of_cause_is_told(run: Callable[..., Source]) -> None:
@@ -127,7 +148,7 @@ def test_a_log_alone_claims_nothing_about_its_code() -> None:
     comparison = compare(log_of(ENOUGH), log_of("cpu/04-unbound"))
     assert not {kind for kind, _ in kinds(comparison["cause"])} & {"code", "patch", "flag", "env", "package"}
     assert comparison["conclusion"].startswith("the code is not known")
-    assert "comes and goes" not in comparison["conclusion"]
+    assert "comes and goes" not in comparison["explanation"]
 
 
 def test_a_secret_argument_is_not_shown() -> None:

@@ -93,6 +93,7 @@ def test_a_comparison_ends_with_what_it_means() -> None:
         "b": side,
         "cause": [{"kind": "flag", "subject": "mem-fraction-static", "a": "0.02", "b": None}],
         "effect": [{"kind": "stage", "subject": "kv-alloc", "a": None, "b": 0.5}],
+        "explanation": "0.02 leaves nothing",
         "conclusion": "the fraction differs",
     }
     lines = shown(text.comparison_page(comparison)).rstrip().splitlines()

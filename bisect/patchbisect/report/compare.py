@@ -24,6 +24,8 @@ _NOISE = frozenset(
 _SAME_GB = 0.25
 """Free memory of the same start on the same machine moves by less (GiB), also where it is a busy host's RAM: 0.19
 between real starts on one."""
+_NO_POOL_GB = 0.05
+"""Less than this is no pool of any use (GiB); the log's two decimals make it uncertain by a fifth of it."""
 _SAME_SECONDS = 2.0
 """Time stamps in the log have whole seconds, so a stage is known to within two."""
 _SAME_SHARE = 0.25
@@ -50,6 +52,7 @@ def compare(a: Source, b: Source) -> Json:
         "b": _side(b),
         "cause": [difference.document() for difference in cause],
         "effect": [difference.document() for difference in effect],
+        "explanation": _explanation(a, b, cause, effect),
         "conclusion": _conclusion(a, b, cause, effect),
     }
 
@@ -259,18 +262,21 @@ def _conclusion(a: Source, b: Source, cause: list[Difference], effect: list[Diff
     if not cause and not effect:
         return "nothing differs, in cause or in effect"
     clauses = [_code_clause(a, b, cause), _memory_clause(a.reading, b.reading), *_setting_clauses(cause)]
-    line = ", ".join(clause for clause in clauses if clause)
-    return line + (_sizing(a.reading, b.reading) or _ending(a, b, cause))
+    return ", ".join(clause for clause in clauses if clause)
 
 
-def _ending(left: Source, right: Source, cause: list[Difference]) -> str:
-    """What the endings say where no formula explains them."""
+def _explanation(left: Source, right: Source, cause: list[Difference], effect: list[Difference]) -> str:
+    """One line that leads to the conclusion: the formula where it explains the endings, else the endings."""
     a, b = left.reading, right.reading
+    if not cause and not effect:
+        return ""
+    if sizing := _sizing(a, b):
+        return sizing
     if str(a.verdict.signature) == str(b.verdict.signature):
-        return f"; both end the same way: {_named(a)}"
+        return f"both end the same way: {_named(a)}"
     if not cause and _launched(left) and _launched(right):
-        return "; no recorded cause differs: the failure comes and goes by itself, or the machine changed"
-    return f"; {_named(a)} became {_named(b)}"
+        return "no recorded cause differs: the failure comes and goes by itself, or the machine changed"
+    return f"{_named(a)} became {_named(b)}"
 
 
 def _named(reading: Reading) -> str:
@@ -283,24 +289,39 @@ def _is_sizing(verdict: Verdict) -> bool:
 
 
 def _code_clause(a: Source, b: Source, cause: list[Difference]) -> str:
-    """Whether the code made a difference that shows before the starts part ways."""
+    """Whether the code made a difference that shows."""
     changed = [difference for difference in cause if difference.kind in ("code", "patch")]
-    if not changed and _launched(a) and _launched(b):
-        return "same code"
-    if _same_until_sizing(a.reading, b.reading):
+    known = _launched(a) and _launched(b)
+    if (known and not changed) or _settings_explain(a.reading, b.reading):
         return "same code effect"
     names = ", ".join(difference.subject for difference in changed[:3])
     return f"the code differs ({names})" if names else "the code is not known"
 
 
-def _same_until_sizing(a: Reading, b: Reading) -> bool:
-    """Whether no failure but that of the sizing, which settings decide, and no memory before it tells them apart."""
-    unlike = str(a.verdict.signature) != str(b.verdict.signature)
-    failed_otherwise = any(
-        reading.verdict.outcome not in (Outcome.READY, Outcome.KV_ALLOCATED) and not _is_sizing(reading.verdict)
-        for reading in (a, b)
-    )
-    return not (unlike and failed_otherwise) and not _memory_differs(a, b)
+def _settings_explain(a: Reading, b: Reading) -> bool:
+    """Whether memory and settings, put into the sizing formula, leave nothing for the code to have done.
+
+    That is so where both end the same way with the same memory and pools, or where the only failure is the sizing's
+    and the formula says for both what happened.
+    """
+    if _memory_differs(a, b):
+        return False
+    alike = str(a.verdict.signature) == str(b.verdict.signature)
+    if not alike:
+        return all(_as_the_formula_says(reading) for reading in (a, b))
+    pools = [reading.verdict.facts["kv_gb"] for reading in (a, b) if "kv_gb" in reading.verdict.facts]
+    same_fraction = a.verdict.facts.get("mem_fraction") == b.verdict.facts.get("mem_fraction")
+    return not (same_fraction and len(pools) == 2 and abs(pools[0] - pools[1]) >= _SAME_GB)
+
+
+def _as_the_formula_says(reading: Reading) -> bool:
+    """The start was refused a pool and the formula leaves none, or it got one and the formula leaves one."""
+    if reading.ledger.sizing is None or reading.ledger.sizing.budget_gb is None:
+        return False
+    if _is_sizing(reading.verdict):
+        return reading.ledger.sizing.budget_gb <= _NO_POOL_GB
+    started = reading.verdict.outcome in (Outcome.READY, Outcome.KV_ALLOCATED)
+    return started and reading.ledger.sizing.budget_gb > 0
 
 
 def _memory_clause(a: Reading, b: Reading) -> str:
@@ -348,6 +369,6 @@ def _sizing(a: Reading, b: Reading) -> str:
     if mine.budget_gb is None or theirs.budget_gb is None:
         return ""
     return (
-        f": {mine.fraction:g} leaves {mine.budget_gb:+.2f} GiB for the KV pool, "
+        f"fraction {mine.fraction:g} leaves {mine.budget_gb:+.2f} GiB for the KV pool, "
         f"{theirs.fraction:g} leaves {theirs.budget_gb:+.2f} GiB"
     )

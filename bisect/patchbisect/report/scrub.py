@@ -21,8 +21,10 @@ _LOOKS_SECRET = re.compile(
 _IN_URL = re.compile(r"(?<=://)[^\s/@:'\"]*:[^\s/@'\"]+(?=@)")
 # name=value, --name value, 'name': 'value'. Only the name tells, so the value may be anything without a blank.
 _NAMED = re.compile(
-    r"(?P<name>[A-Za-z][\w-]{2,60})(?P<between>['\"]?\s*(?:=|:\s|\s)\s*)(?P<quote>['\"]?)(?P<value>[^\s'\",)}\]]+)"
+    r"(?<!\w)(?P<name>[A-Za-z][\w-]{2,60})(?P<between>['\"]?\s*(?:=|:\s|\s)\s*)(?P<quote>['\"]?)(?P<value>[^\s'\",)}\]]+)"
 )
+# Every name that looks like a secret's has one of these; lines without any, nearly all, are not looked at closely.
+_TELLING = ("token", "key", "secret", "passw", "passphrase", "credential", "auth")
 _HARMLESS_VALUES = frozenset({"None", "null", "True", "False", "true", "false", MASK, "not", "is", "was", "set"})
 _ADDRESS = re.compile(r"(?<![\w.=-])\d{1,3}(?:\.\d{1,3}){3}(?![\w.-])")
 _HOME = re.compile(r"(?<=/home/)[^/\s:'\",]+|(?<=/Users/)[^/\s:'\",]+")
@@ -52,7 +54,9 @@ def without_secrets(text: str, *, values: Iterable[str] = (), names: Iterable[st
         return f"{found['name']}{found['between']}{found['quote']}{MASK}"
 
     text = redacted(text.encode(errors="surrogateescape"), values).decode(errors="surrogateescape")
-    return _NAMED.sub(named, _IN_URL.sub(MASK, _LOOKS_SECRET.sub(MASK, text)))
+    telling = re.compile(rf"^.*(?:{'|'.join(map(re.escape, (*_TELLING, *more)))}).*$", re.IGNORECASE | re.MULTILINE)
+    text = _IN_URL.sub(MASK, _LOOKS_SECRET.sub(MASK, text))
+    return telling.sub(lambda line: _NAMED.sub(named, line[0]), text)
 
 
 class Scrubber:

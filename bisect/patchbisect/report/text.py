@@ -342,6 +342,8 @@ def comparison_page(comparison: Json) -> RenderableType:
         parts += [Text(), Text(f"what differs in {kind}", style="bold")]
         shown = [each for each in comparison[kind] if not _told_by_head(each, a["verdict"], b["verdict"])]
         parts.append(_differences(shown) if shown else Text("  nothing"))
+    if comparison["explanation"]:
+        parts += [Text(), Text(comparison["explanation"])]
     return Group(*parts, Text(), Text(comparison["conclusion"], style="bold"))
 
 
