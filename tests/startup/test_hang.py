@@ -56,6 +56,13 @@ def test_the_missing_ranks_are_told() -> None:
     assert verdict.facts["missing_ranks"] == [3] and "TP3" in verdict.why
 
 
+def test_one_rank_that_is_done_does_not_move_the_others_on() -> None:
+    text = PLACES[Stage.WEIGHT_LOAD] + EIGHT.load().splitlines(True)[8]
+    verdict = classify(text, Signals(alive=True, silent_for_s=1000))
+    assert (verdict.outcome, verdict.stage) == (Outcome.HANG, Stage.WEIGHT_LOAD)
+    assert verdict.facts["missing_ranks"] == [1, 2, 3, 4, 5, 6, 7]
+
+
 def test_ranks_that_a_short_log_never_shows_are_not_missing() -> None:
     text = "".join(line for line in EIGHT.until(Stage.KV_ALLOC).splitlines(True) if "TP" not in line or "TP0]" in line)
     verdict = classify(text, Signals(alive=True, silent_for_s=1000))

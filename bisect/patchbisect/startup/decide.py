@@ -21,7 +21,7 @@ from patchbisect.model import (
 from patchbisect.startup import advice, causes
 from patchbisect.startup.causes import Grade
 from patchbisect.startup.facts import facts_of
-from patchbisect.startup.failure import Failure, Reading, read_signs, settle
+from patchbisect.startup.failure import Failure, Reading, read_signs, settle, where_all_stand
 from patchbisect.startup.hang import Budgets, missing_ranks, rank_number, silent_hang
 from patchbisect.startup.life import Life
 from patchbisect.startup.ranks import ORDER, STAGES, Mark, Progress, settle_roles
@@ -301,7 +301,7 @@ def _without_a_word(case: _Case, consequence: Reading | None, lost: tuple[str, i
         cause = "killed" if consequence is None and code is None else "child-died" if consequence else "exited"
     else:
         cause = "child-died" if consequence is not None else "exited"
-    position = case.progress.position(None)
+    position = where_all_stand(case.life, case.progress)
     stage = Stage.SERVING if case.ready else Stage.WARMUP if case.life.http_line else position.next_stage
     line = consequence.sign if consequence is not None else None
     if lost is not None and lost[0]:

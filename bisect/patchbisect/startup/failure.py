@@ -10,6 +10,7 @@ from patchbisect.model import Outcome, Role, Stage
 from patchbisect.startup import causes
 from patchbisect.startup.blocks import Block, Exc, Frame, Mode
 from patchbisect.startup.causes import Cause, Grade
+from patchbisect.startup.hang import missing_ranks
 from patchbisect.startup.life import Life, Sign
 from patchbisect.startup.ranks import ORDER, Position, Progress
 
@@ -196,7 +197,17 @@ def _position(reading: Reading, life: Life, progress: Progress) -> Position:
     if life.http_line and reading.sign.line > life.http_line:
         return Position(Role.TARGET, Stage.WARMUP, ended=False)
     rank = reading.sign.rank
-    return progress.position(rank if progress.tracks.get(rank) else None)
+    if progress.tracks.get(rank):
+        return progress.position(rank)
+    return where_all_stand(life, progress)
+
+
+def where_all_stand(life: Life, progress: Progress) -> Position:
+    """The furthest place, or the stage in which some still are when others have ended it."""
+    mark = progress.furthest()
+    if mark is not None and missing_ranks(mark, life.args, progress):
+        return Position(mark.role, mark.stage, ended=False)
+    return progress.position()
 
 
 def _stage_and_role(reading: Reading, life: Life, position: Position, *, may_draft: bool) -> tuple[Stage, Role]:

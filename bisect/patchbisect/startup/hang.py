@@ -83,9 +83,9 @@ def standstill(args: ServerArgs, progress: Progress, life: Life) -> tuple[Stage,
 
 
 def missing_ranks(mark: Mark, args: ServerArgs, progress: Progress) -> tuple[str, ...]:
-    """Ranks that lack a mark that most ranks have.
+    """Ranks that lack an end that others have shown.
 
-    A log may hold the lines of a few ranks only, so a rank that never printed a line is missing only where
+    A log may hold the lines of a few ranks only, so a rank that never printed a line counts as missing only where
     more than half of all ranks are there.
     """
     if not mark.at_end or mark.kind is Kind.TOTALS:
@@ -97,9 +97,8 @@ def missing_ranks(mark: Mark, args: ServerArgs, progress: Progress) -> tuple[str
     }
     absent = [label for label in progress.tracks if label not in there]
     expected = args.local_ranks or len(progress.tracks)
-    if len(there) * 2 <= expected:
-        return tuple(absent) if len(there) > len(absent) and absent else ()
-    absent += [label for label in _unheard(expected, progress) if label not in absent]
+    if len(there) * 2 > expected:
+        absent += [label for label in _unheard(expected, progress) if label not in absent]
     return tuple(sorted(absent, key=_by_number))
 
 
