@@ -1,0 +1,20 @@
+"""One point on one box → verdict. The only place where a box and the meaning of a log meet."""
+
+from patchbisect.trial.preparing import Prepared, prepare
+from patchbisect.trial.recording import Trial
+from patchbisect.trial.rig import Rig, open_rig
+from patchbisect.trial.running import SETTLE_S, run_trial
+from patchbisect.trial.watching import SampleWatcher, Silent, Watcher
+
+__all__ = [
+    "SETTLE_S",
+    "Prepared",
+    "Rig",
+    "SampleWatcher",
+    "Silent",
+    "Trial",
+    "Watcher",
+    "open_rig",
+    "prepare",
+    "run_trial",
+]

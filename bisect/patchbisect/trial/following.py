@@ -1,0 +1,105 @@
+"""Reading a server's log until it decides."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from patchbisect.box import Exited, LogChunk, Run
+from patchbisect.errors import BoxError
+from patchbisect.model import Milestone, Outcome, Patch, Role, Signals, Stage, Verdict
+from patchbisect.patchqueue import probes
+from patchbisect.startup import SILENCE, Budgets, Classifier
+from patchbisect.trial.preparing import Prepared
+from patchbisect.trial.rig import Rig
+from patchbisect.trial.watching import SampleWatcher, Watcher
+from patchbisect.wire import Json
+
+_SPACE_FOR_LOG = 64 * 1024 * 1024
+"""Bytes of log kept in memory and in the record; a flood beyond it is counted, not kept."""
+
+
+class Follower:
+    """Feeds the classifier until the verdict is final, the wanted stage is reached, or the server is gone."""
+
+    def __init__(self, *, rig: Rig, prepared: Prepared, until: Stage, settle_s: float, watcher: Watcher) -> None:
+        self.classifier = Classifier(
+            until=until,
+            patched_files=_patched_files(prepared.point.patches),
+            line_owner=lambda path, line: rig.mirror.line_owner(prepared.code, f"python/{path}", line),
+            promised_probes=_promised(prepared),
+            budgets=Budgets(silence={**SILENCE, **rig.project.settings.silence}),
+        )
+        self.until = until
+        self.settle_s = settle_s
+        self.watcher = watcher
+        self.log = bytearray()
+        self.events: list[Json] = []
+        self.samples: list[Json] = []
+        self.early = False
+        """Whether the verdict came while the server was still there, so that it needs no grace."""
+
+    def follow(self, run: Run) -> Verdict:
+        begun = time.monotonic()
+        signals = Signals(alive=True)
+        reached_at: float | None = None
+        for item in run.events():
+            if isinstance(item, LogChunk):
+                self._keep(item.data)
+                for event in self.classifier.feed(item.data):
+                    elapsed = time.monotonic() - begun
+                    self.events.append({"t": round(elapsed, 3), **event.document()})
+                    self.watcher.event(event, elapsed)
+            elif isinstance(item, Signals):
+                signals = item
+                elapsed = time.monotonic() - begun
+                self.samples.append({"t": round(elapsed, 3), **_known(item)})
+                if isinstance(self.watcher, SampleWatcher):
+                    self.watcher.signals(item, elapsed)
+            elif isinstance(item, Exited):
+                self.classifier.close()
+                return self.classifier.verdict(replace(signals, alive=False, exit_code=item.exit_code))
+            verdict = self.classifier.verdict(signals)
+            if verdict.final and verdict.outcome not in (Outcome.READY, Outcome.KV_ALLOCATED):
+                self.early = True
+                return verdict
+            if self._reached(verdict):
+                reached_at = reached_at or time.monotonic()
+                if time.monotonic() - reached_at >= self.settle_s:
+                    return verdict
+        raise BoxError("the box stopped reporting on the server", remedy="invoke doctor")
+
+    def _reached(self, verdict: Verdict) -> bool:
+        if verdict.outcome is Outcome.READY:
+            return True
+        return self.until is Stage.KV_ALLOC and Milestone(Role.TARGET, Stage.KV_ALLOC) in verdict.passed
+
+    def _keep(self, data: bytes) -> None:
+        room = _SPACE_FOR_LOG - len(self.log)
+        self.log += data[: max(room, 0)]
+
+
+def _known(signals: Signals) -> Json:
+    """What a sample is kept of: the numbers that were known."""
+    names = ("gpu_used_gb", "gpu_util", "cpu_util", "net_rx_kbps", "silent_for_s")
+    return {name: value for name in names if (value := getattr(signals, name)) is not None}
+
+
+def _promised(prepared: Prepared) -> dict[str, tuple[str, Stage]]:
+    """Probe -> (the patch that promises it in this environment, the stage by whose end it must have fired)."""
+    return {
+        probe.name: (patch.name, probe.stage)
+        for patch in prepared.point.patches
+        for probe in probes(patch)
+        if probe.is_on(prepared.env)
+    }
+
+
+def _patched_files(patches: Sequence[Patch]) -> dict[str, str]:
+    """Path below ``python/`` -> the names of all patches that touch it."""
+    touching: dict[str, list[str]] = {}
+    for patch in patches:
+        for name in patch.files:
+            touching.setdefault(name.removeprefix("python/"), []).append(patch.name)
+    return {name: ", ".join(names) for name, names in touching.items()}

@@ -1,0 +1,40 @@
+"""A point made ready to launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from patchbisect import command
+from patchbisect.model import CodeCommit, Point, content_id
+from patchbisect.redact import split_secrets
+from patchbisect.trial.rig import Rig
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A point made ready to launch: its code is a commit, its arguments are final but for host and port."""
+
+    point: Point
+    code: CodeCommit
+    arguments: tuple[str, ...]
+    env: Mapping[str, str]
+    secret_env: Mapping[str, str]
+    content_id: str
+
+
+def prepare(rig: Rig, point: Point) -> Prepared:
+    """Build the point's code and resolve its arguments. Raises PointUnbuildable, UsageError."""
+    code = rig.mirror.materialize(point.base, point.patches)
+    variables = rig.embedded.variables if rig.embedded else {}
+    arguments = command.arguments(point.flags, variables=variables)
+    inherited = {**(rig.embedded.env if rig.embedded else {}), **rig.config.env}
+    env, secret_env = split_secrets({**inherited, **point.env}, more=rig.secret_names)
+    return Prepared(
+        point=point,
+        code=code,
+        arguments=arguments,
+        env=env,
+        secret_env=secret_env,
+        content_id=content_id(tree=code.tree, arguments=arguments, env=env, packages=point.packages),
+    )

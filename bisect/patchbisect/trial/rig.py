@@ -1,0 +1,93 @@
+"""What trials of one box share: the box itself, leased, with the project, the mirror and the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from patchbisect.box import Box, BoxSettings, open_box
+from patchbisect.config import BoxConfig, Project
+from patchbisect.embedded import Embedded
+from patchbisect.errors import UsageError
+from patchbisect.records import Store
+from patchbisect.upstream import Mirror
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """What trials of one box share. Open it with :func:`open_rig`."""
+
+    project: Project
+    mirror: Mirror
+    store: Store
+    box: Box
+    box_name: str
+    config: BoxConfig
+    embedded: Embedded | None
+
+    @property
+    def stand_ins(self) -> tuple[str, ...]:
+        """Entries of PYTHONPATH after the code, that the embedded environment brings."""
+        return tuple(str(path) for path in self.embedded.pythonpath) if self.embedded else ()
+
+    @property
+    def python(self) -> str:
+        """The interpreter of the server. Raises UsageError where the settings name none."""
+        if self.embedded:
+            return str(self.embedded.python)
+        if not self.config.python:
+            raise UsageError(
+                f"box '{self.box_name}' names no interpreter for the server",
+                remedy=f"set patchbisect.boxes.{self.box_name}.python in invoke.yaml",
+            )
+        return self.config.python
+
+    @property
+    def secret_names(self) -> tuple[str, ...]:
+        return self.project.settings.secrets
+
+
+@contextmanager
+def open_rig(
+    project: Project, *, mirror: Mirror, box: str | None, embedded: Embedded | None, reason: str, wait_s: float = 0.0
+) -> Iterator[Rig]:
+    """Reach the box and have it to ourselves, for ``reason``, waiting up to ``wait_s`` seconds for it.
+
+    One lease for all that is done with it: between two trials of a bisection nobody else gets in.
+    Raises UsageError for an unknown box, BoxError when it cannot be reached or somebody holds it.
+    """
+    name, config = project.settings.box_named(box)
+    if config.embedded and embedded is None:
+        raise UsageError(f"box '{name}' has no environment yet", remedy="invoke setup")
+    settings = _box_settings(config, embedded, project)
+    with open_box(name, settings, state=project.state) as opened, opened.lease(reason=reason, wait_s=wait_s):
+        yield Rig(
+            project=project,
+            mirror=mirror,
+            store=Store(project.state / "runs"),
+            box=opened,
+            box_name=name,
+            config=config,
+            embedded=embedded if config.embedded else None,
+        )
+
+
+def _box_settings(config: BoxConfig, embedded: Embedded | None, project: Project) -> BoxSettings:
+    """A box as its package wants it. The embedded one brings its own interpreter."""
+    user = f"{config.user}@" if config.user else ""
+    port = f":{config.port}" if config.port else ""
+    return BoxSettings(
+        host=f"{user}{config.host}{port}" if config.host else "",
+        prefix=config.prefix,
+        directory=config.dir or "",
+        python=str(embedded.python) if config.embedded and embedded else config.python or "python3",
+        lease_directory=config.lease_dir,
+        agent_python=config.agent_python or "",
+        checkout=config.checkout or "",
+        env=dict(config.env),
+        pythonpath=config.pythonpath,
+        gpus=config.gpus,
+        secrets=project.settings.secrets,
+        build=config.build,
+    )

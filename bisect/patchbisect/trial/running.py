@@ -1,0 +1,176 @@
+"""Launch, follow until the log decides, stop, prove the box clean again, record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from patchbisect import command
+from patchbisect.box import CleanReport, LaunchSpec, PlacedCode, Run, StopReport
+from patchbisect.errors import BoxError
+from patchbisect.model import Outcome, Persistence, Stage, Verdict
+from patchbisect.records import new_id
+from patchbisect.trial.following import Follower
+from patchbisect.trial.preparing import Prepared
+from patchbisect.trial.recording import Launched, Trial, recorded
+from patchbisect.trial.rig import Rig
+from patchbisect.trial.watching import Silent, Watcher
+
+# A server that has just said it is ready is left alone this long (seconds) when the question is about
+# warm-up or serving: some die on the first health request.
+SETTLE_S = 3.0
+
+# SIGTERM's grace (seconds) for a server that was not decided early; an early verdict gives none.
+STOP_GRACE_S = 1.0
+
+
+def run_trial(
+    rig: Rig,
+    prepared: Prepared,
+    *,
+    until: Stage,
+    watcher: Watcher | None = None,
+    settle_s: float = 0.0,
+    keep: bool = False,
+    port: int | None = None,
+    tags: Sequence[str] = (),
+    record_id: str | None = None,
+) -> Trial:
+    """Launch, follow until the log decides, stop, prove the box clean again, record.
+
+    ``until`` is ``KV_ALLOC`` or ``SERVING``; ``port`` a free one where none is named. With ``keep`` a server that
+    got there stays up.
+    Raises BoxError when box or link fail: then there is no verdict, and so no record.
+    """
+    watcher = watcher or Silent()
+    clock = _Clock()
+    watcher.step("proving the box clean")
+    port = port or rig.box.free_port()
+    clean = rig.box.prove_clean(port)
+    if clean.clean:
+        watcher.step(f"placing code {prepared.code.commit[:12]}")
+        placed = rig.box.put_code(rig.mirror.path, prepared.code.commit)
+        clock.lap("prepare")
+        follower = Follower(rig=rig, prepared=prepared, until=until, settle_s=settle_s, watcher=watcher)
+        spec = _spec(rig, prepared, placed, port=port, keep=keep)
+        launched = _launch(rig, spec, placed, follower=follower, watcher=watcher, clock=clock)
+    else:
+        launched = Launched(verdict=_dirty(clean))
+    clock.lap("finish")
+    return recorded(rig, prepared, launched, until=until, timings=clock.timings(), tags=tags, record_id=record_id)
+
+
+class _Clock:
+    """Seconds by name; ``lap`` closes the one that is running."""
+
+    def __init__(self) -> None:
+        self.begun = self.last = time.monotonic()
+        self.laps: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self.laps[name] = self.laps.get(name, 0.0) + now - self.last
+        self.last = now
+
+    def timings(self) -> dict[str, float]:
+        """Seconds by name, and in all."""
+        total = time.monotonic() - self.begun
+        return {name: round(seconds, 3) for name, seconds in {**self.laps, "total": total}.items()}
+
+
+def _spec(rig: Rig, prepared: Prepared, placed: PlacedCode, *, port: int, keep: bool) -> LaunchSpec:
+    host = () if "host" in prepared.point.flags else ("--host", "127.0.0.1")
+    return LaunchSpec(
+        launch_id=new_id(),
+        argv=(rig.python, *command.MODULE, *prepared.arguments, *host, "--port", str(port)),
+        env=prepared.env,
+        secret_env=prepared.secret_env,
+        port=port,
+        code=placed,
+        pythonpath=rig.stand_ins,
+        keep=keep,
+    )
+
+
+def _launch(
+    rig: Rig, spec: LaunchSpec, placed: PlacedCode, *, follower: Follower, watcher: Watcher, clock: _Clock
+) -> Launched:
+    watcher.step(f"launching on port {spec.port}")
+    report: StopReport | None = None
+    run = _started(rig, spec)
+    kept = False
+    try:
+        verdict = follower.follow(run)
+        clock.lap("decide")
+        provenance = run.provenance()
+        machine = asdict(rig.box.hello())
+        verdict = _unless_wrong_code(verdict, provenance, placed)
+        kept = spec.keep and verdict.outcome in (Outcome.READY, Outcome.KV_ALLOCATED)
+    finally:
+        if not kept:
+            watcher.step("stopping")
+            report = run.stop(grace_s=0.0 if follower.early else STOP_GRACE_S)
+            clock.lap("stop")
+    return Launched(
+        verdict=_unless_box_changed(verdict, report) if report else verdict,
+        log=bytes(follower.log),
+        events=follower.events,
+        samples=follower.samples,
+        argv=spec.argv,
+        placed=placed,
+        provenance=provenance,
+        machine=machine,
+        stop=report,
+    )
+
+
+def _started(rig: Rig, spec: LaunchSpec) -> Run:
+    """The running launch. Interrupted while the box starts it, it is ended before the interruption goes on."""
+    try:
+        return rig.box.start(spec)
+    except KeyboardInterrupt:
+        with suppress(BoxError):
+            rig.box.attach(spec.launch_id).stop(grace_s=0.0)
+        raise
+
+
+def _dirty(clean: CleanReport) -> Verdict:
+    return Verdict(
+        outcome=Outcome.VOID,
+        persistence=Persistence.TRANSIENT,
+        why="the box is not clean: " + "; ".join(clean.faults),
+        advice="end what holds the box, or wait for it, then try again",
+        final=True,
+    )
+
+
+def _unless_wrong_code(verdict: Verdict, provenance: Mapping[str, Any], placed: PlacedCode) -> Verdict:
+    """A verdict counts only for the code that was asked for."""
+    found = str(provenance.get("sglang", ""))
+    wanted = f"{placed.path.rstrip('/')}/sglang/"
+    if provenance.get("tree") == placed.tree and found.startswith(wanted):
+        return verdict
+    return Verdict(
+        outcome=Outcome.VOID,
+        persistence=Persistence.PERMANENT,
+        why=f"wrong code found running: sglang comes from {found or 'nowhere'} with tree {provenance.get('tree')}, "
+        f"wanted {wanted} with tree {placed.tree}",
+        advice="look for an editable install or a PYTHONPATH that comes before the point's code",
+        final=True,
+    )
+
+
+def _unless_box_changed(verdict: Verdict, report: StopReport) -> Verdict:
+    """A verdict counts only on a box that stayed the same from start to end."""
+    if not report.box_changed:
+        return verdict
+    return Verdict(
+        outcome=Outcome.VOID,
+        persistence=Persistence.TRANSIENT,
+        why="the box changed during the launch: " + "; ".join(report.box_changed),
+        advice="find out what happened to the box, then try again",
+        final=True,
+    )

@@ -1,0 +1,36 @@
+"""Who hears of a trial while it runs."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from patchbisect.model import Signals
+from patchbisect.startup import Event
+
+
+class Watcher(Protocol):
+    """Hears of a trial while it runs. Every method may be slow only at the cost of the verdict's latency."""
+
+    def step(self, text: str) -> None:
+        """A step of ours: placing code, proving the box clean, stopping."""
+
+    def event(self, event: Event, elapsed_s: float) -> None:
+        """Something that the log said, ``elapsed_s`` seconds after the launch."""
+
+
+@runtime_checkable
+class SampleWatcher(Protocol):
+    """A watcher that wants the box's samples too."""
+
+    def signals(self, signals: Signals, elapsed_s: float) -> None:
+        """What the box measured, ``elapsed_s`` seconds after the launch."""
+
+
+class Silent:
+    """A watcher that does not care."""
+
+    def step(self, text: str) -> None:
+        pass
+
+    def event(self, event: Event, elapsed_s: float) -> None:
+        pass
