@@ -165,3 +165,17 @@ def test_a_name_is_a_file_before_it_is_a_run(store: Store, tmp_path: Path) -> No
     path.write_bytes(builder.case(ENOUGH))
     found = source(store, str(path), load=lambda name: Path(name).read_bytes())
     assert (found.record, found.label) == (None, "server")
+
+
+def test_a_probe_is_compared_where_both_have_it() -> None:
+    log = builder.case(ENOUGH)
+    probed = log + b"[2026-11-29 16:30:00] PROBE kv rest_gb=1.5\n"
+    other = probed.replace(b"rest_gb=1.5", b"rest_gb=1.25")
+
+    def probes(left: bytes, right: bytes) -> list[tuple[str, Any, Any]]:
+        sides = [Source(name="x", log=data, record=None, reading=read(data)) for data in (left, right)]
+        effect = compare(*sides)["effect"]
+        return [(each["subject"], each["a"], each["b"]) for each in effect if each["kind"] == "probe"]
+
+    assert probes(log, probed) == [("kv", None, "fired")]
+    assert probes(probed, other) == [("kv rest_gb", 1.5, 1.25)]

@@ -203,7 +203,7 @@ def _effects(a: Reading, b: Reading) -> Iterator[Difference]:
     for name in ("kv_tokens", "kv_gb", "cell_size"):
         if mine_facts.get(name) != their_facts.get(name):
             yield Difference("kv", name, mine_facts.get(name), their_facts.get(name))
-    yield from _mapping("probe", _probes(mine_facts), _probes(their_facts))
+    yield from _probes(mine_facts.get("probes", {}), their_facts.get("probes", {}))
     if str(a.verdict.signature) != str(b.verdict.signature):
         yield Difference("verdict", "signature", str(a.verdict.signature), str(b.verdict.signature))
 
@@ -238,13 +238,17 @@ def _subject(label: str, what: str) -> str:
     return f"{label} {what}".strip()
 
 
-def _probes(facts: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for probe, ranks in facts.get("probes", {}).items():
-        for rank, values in ranks.items():
-            for key, value in values.items():
-                flat[f"{probe} {_subject(rank, key)}"] = value
-    return flat
+def _probes(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Difference]:
+    """A probe that fired in one start only is one difference; one that fired in both is compared value by value."""
+    for probe in sorted(a.keys() | b.keys()):
+        if probe not in a or probe not in b:
+            yield Difference("probe", probe, "fired" if probe in a else None, "fired" if probe in b else None)
+            continue
+        yield from _mapping("probe", _flat(probe, a[probe]), _flat(probe, b[probe]))
+
+
+def _flat(probe: str, ranks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {f"{probe} {_subject(rank, key)}": value for rank, values in ranks.items() for key, value in values.items()}
 
 
 # --- what it means -------------------------------------------------------------------------------------------------

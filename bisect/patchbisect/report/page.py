@@ -19,6 +19,7 @@ from patchbisect.report.text import (
     outcome,
     package_words,
     packages,
+    pairs,
     printable,
     shortened,
     surely,
@@ -360,8 +361,7 @@ def _verdict_facts(record: Json, source: Source) -> Iterator[tuple[str, str]]:
         yield "Facts", ", ".join(known)
     for probe, ranks in facts.get("probes", {}).items():
         for rank, values in list(ranks.items())[:MOST_RANKS]:
-            pairs = " ".join(f"{key}={value}" for key, value in values.items())
-            yield f"Probe {probe}", shortened(f"{rank} {pairs}".strip(), _SHORT)
+            yield f"Probe {probe}", shortened(f"{rank} {pairs(values)}".strip(), _SHORT)
 
 
 # --- parts that both have ------------------------------------------------------------------------------------------

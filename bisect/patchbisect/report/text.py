@@ -71,7 +71,7 @@ def verdict_lines(verdict: Json) -> RenderableType:
         ("facts", "  ".join(known)),
     ]
     for name, ranks in facts.get("probes", {}).items():
-        rows += [("probe", f"{name} {rank} {_pairs(values)}".replace("  ", " ")) for rank, values in ranks.items()]
+        rows += [("probe", f"{name} {rank} {pairs(values)}".replace("  ", " ")) for rank, values in ranks.items()]
     rows += [("earlier", life) for life in verdict.get("lives", ())]
     rows.append(("advice", verdict.get("advice", "")))
     return _fields(rows)
@@ -84,8 +84,11 @@ def _line_row(deciding: Json | None) -> tuple[str, str]:
     return f"line {deciding['line']}", rank + shortened(deciding["text"], 400)
 
 
-def _pairs(values: Any) -> str:
-    return " ".join(f"{key}={value}" for key, value in values.items()) if isinstance(values, Mapping) else str(values)
+def pairs(values: Mapping[str, Any]) -> str:
+    """``name=value …``; a float keeps six digits."""
+    return " ".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in values.items()
+    )
 
 
 def runs_table(rows: Iterable[Json]) -> Table:
@@ -149,13 +152,13 @@ def record_page(record: Json) -> RenderableType:
             ("base", _base(point, code)),
             ("patches", ", ".join(patch["name"] for patch in point["patches"]) or "none"),
             ("flags", _flags(point["flags"])),
-            ("env", _pairs({**point["env"], **dict.fromkeys(point["secret_env"], "***")})),
+            ("env", pairs({**point["env"], **dict.fromkeys(point["secret_env"], "***")})),
             ("commit", code.get("commit", "")),
             ("tree", _tree(code, provenance)),
             ("import", str(provenance.get("sglang", ""))),
             ("packages", package_words(packages(record))),
             ("machine", machine_words(record["machine"])),
-            ("seconds", _pairs(record["timings"])),
+            ("seconds", pairs(record["timings"])),
         ]
     )
     return Group(head, Text(), verdict_lines(record["verdict"]), *_by_hand(record["by_hand"]))
