@@ -20,9 +20,9 @@ def messages(name: str) -> Iterator[dict[str, Any]]:
             yield event_message(event, number / 10)
 
 
-def shown(board: Board, *, idle_s: float = 0.0) -> str:
+def shown(board: Board, *, clock: float = 0.0) -> str:
     out = io.StringIO()
-    Console(file=out, width=140).print(drawn(board, idle_s=idle_s))
+    Console(file=out, width=140).print(drawn(board, clock=clock))
     return out.getvalue()
 
 
@@ -30,10 +30,11 @@ def test_every_rank_has_its_stage_its_times_and_its_free_memory() -> None:
     board = Board()
     for message in messages("logs/r01_swa_two_pools"):
         board.apply(message)
-    assert set(board.ranks) == {"TP0", "TP1", "TP2", "TP3"}
-    assert {rank.stage for rank in board.ranks.values()} == {"serving"}
-    assert board.ranks["TP2"].free_gb == 44.5
-    stages = [stage for stage, _ in board.ranks["TP0"].passed]
+    ranks = board.lanes[""].ranks
+    assert set(ranks) == {"TP0", "TP1", "TP2", "TP3"}
+    assert {rank.stage for rank in ranks.values()} == {"serving"}
+    assert ranks["TP2"].free_gb == 44.5
+    stages = [stage for stage, _ in ranks["TP0"].passed]
     assert stages == ["import", "dist-init", "weight-load", "kv-alloc", "graph-capture", "warmup"]
     page = shown(board)
     assert "trial of HEAD" in page
@@ -43,8 +44,22 @@ def test_every_rank_has_its_stage_its_times_and_its_free_memory() -> None:
 
 def test_time_goes_on_between_two_messages() -> None:
     board = Board()
-    board.apply({"kind": "event", "t": 5.0, "what": "stage", "stage": "weight-load", "rank": "TP0", "text": "x"})
-    assert "12.0" in shown(board, idle_s=12.0)
+    board.apply(
+        {"kind": "event", "at": 100.0, "t": 5.0, "what": "stage", "stage": "weight-load", "rank": "TP0", "text": "x"}
+    )
+    assert "12.0" in shown(board, clock=112.0)
+    board.apply({"kind": "step", "at": 112.0, "text": "stopping"})
+    assert " 0.0 " in shown(board, clock=999.0)
+
+
+def test_boxes_side_by_side_have_a_lane_each() -> None:
+    board = Board()
+    for lane, stage in (("trial_0", "weight-load"), ("trial_1", "kv-alloc")):
+        board.apply({"kind": "step", "lane": lane, "text": "launching on port 1"})
+        board.apply({"kind": "event", "lane": lane, "t": 1, "what": "stage", "stage": stage, "rank": "", "text": stage})
+    page = shown(board)
+    assert plain({"kind": "step", "lane": "trial_1", "text": "stopping"}) == "  trial_1: stopping"
+    assert page.index("box 1") < page.index("weight-load") < page.index("box 2") < page.index("kv-alloc")
 
 
 def test_a_new_launch_begins_anew_and_its_time_tells_how_long_is_left() -> None:
@@ -52,7 +67,8 @@ def test_a_new_launch_begins_anew_and_its_time_tells_how_long_is_left() -> None:
     board.apply({"kind": "step", "text": "launching on port 1"})
     board.apply({"kind": "event", "t": 100.0, "what": "stage", "stage": "import", "rank": "", "text": "x"})
     board.apply({"kind": "step", "text": "launching on port 1"})
-    assert [(label, rank.stage, rank.passed) for label, rank in board.ranks.items()] == [("", "import", [])]
+    ranks = board.lanes[""].ranks
+    assert [(label, rank.stage, rank.passed) for label, rank in ranks.items()] == [("", "import", [])]
     search = {"changes": 64, "candidates": 16, "confidence": 0.8, "launches": 4, "expected": 9.2}
     board.apply({"kind": "search", **search})
     assert board.seconds_to_go == pytest.approx(520.0)

@@ -3,6 +3,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,7 @@ def test_what_is_watched_can_be_followed_from_another_shell(tmp_path: Path, caps
         now = live.now(path)
     assert now["what"] == "trial of HEAD"
     assert now["pid"] == os.getpid()
-    assert now["ranks"] == {"": "kv-profile"}
+    assert now["launches"][0]["ranks"] == {"": "kv-profile"}
     assert now["search"]["candidates"] == 4
     told = list(live.followed(path))
     assert [message["kind"] for message in told if message["kind"] != "event"] == [
@@ -36,6 +38,20 @@ def test_what_is_watched_can_be_followed_from_another_shell(tmp_path: Path, caps
         "end",
     ]
     assert "Load weight begin" in capsys.readouterr().err
+
+
+def test_launches_in_threads_of_their_own_are_kept_apart(tmp_path: Path) -> None:
+    with live.watching(tmp_path, what="x", plainly=True) as watcher, ThreadPoolExecutor(2) as pool:
+        both = threading.Barrier(2)
+
+        def trial(number: int) -> None:
+            both.wait()
+            watcher.step(f"launching {number}")
+
+        for done in [pool.submit(trial, number) for number in (1, 2)]:
+            done.result()
+        (path,) = live.running(tmp_path)
+        assert sorted(launch["step"] for launch in live.now(path)["launches"]) == ["launching 1", "launching 2"]
 
 
 def test_a_follower_waits_for_what_is_still_to_come(tmp_path: Path) -> None:

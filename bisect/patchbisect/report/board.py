@@ -1,8 +1,9 @@
 """What is going on, as data: fed with messages while a trial or a bisection runs, drawn by the live view.
 
 A message is a JSON object with ``kind``: ``begin`` (pid, what), ``step`` (text), ``event`` (t, rank, stage, text,
-values …), ``signals`` (t, gpus …), ``search`` (candidates, confidence, launches, expected), ``end``. It is the same in
-the process that runs the trial and in one that watches from another shell.
+values …), ``signals`` (t, gpu_used_gb …), ``search`` (changes, candidates, confidence, launches, expected), ``end``;
+with ``at``, epoch seconds, and ``lane``, which keeps launches apart that go on side by side. It is the same in the
+process that runs the trial and in one that watches from another shell.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from patchbisect.wire import Json
 
 _BAR_WIDTH = 24
 _LINE_WIDTH = 110
+_LAST_LINE_WIDTH = 160
 _STEPS_SHOWN = 4
 _LONG_SILENCE_S = 10.0
 
@@ -49,7 +51,7 @@ def gpus_of(sample: Json) -> Iterator[Gpu]:
 
 @dataclass(slots=True)
 class RankBoard:
-    """Where one rank is. ``since`` and ``seconds`` are seconds after the launch."""
+    """Where one rank is; times are seconds after the launch."""
 
     stage: str = "import"
     since: float = 0.0
@@ -59,49 +61,31 @@ class RankBoard:
 
 
 @dataclass(slots=True)
-class Board:
-    """The state that the screen shows."""
+class Lane:
+    """One launch after the other on one box; several boxes have a lane each."""
 
-    what: str = ""
     steps: list[str] = field(default_factory=list)
     ranks: dict[str, RankBoard] = field(default_factory=dict)
     elapsed: float = 0.0
+    """Seconds after the launch, when it was last heard of at ``heard`` (epoch seconds; 0: not known)."""
+    heard: float = 0.0
     last_line: str = ""
     gpus: list[Gpu] = field(default_factory=list)
-    highest_gb: float = 0.0
     silent_for_s: float = 0.0
-    search: Json = field(default_factory=dict)
-    launch_seconds: list[float] = field(default_factory=list)
-    ended: bool = False
+    launched: list[float] = field(default_factory=list)
+    """Seconds that the launches before this one took."""
+    over: bool = False
+    """The server is being stopped: its clock stands still."""
 
-    def apply(self, message: Json) -> None:
-        """Take one message. An unknown kind is ignored, so that an older watcher can follow a newer run."""
-        kind = message.get("kind")
-        if "t" in message:
-            self.elapsed = max(self.elapsed, float(message["t"]))
-        if kind == "begin":
-            self.what = str(message.get("what", ""))
-        elif kind == "step":
-            self._step(str(message["text"]))
-        elif kind == "event":
-            self._event(message)
-        elif kind == "signals":
-            self.silent_for_s = float(message.get("silent_for_s") or 0.0)
-            self.gpus = list(gpus_of(message))
-            self.highest_gb = max([self.highest_gb, *(gpu.used_gb for gpu in self.gpus)])
-        elif kind == "search":
-            self.search = {name: value for name, value in message.items() if name != "kind"}
-        elif kind == "end":
-            self.ended = True
-
-    def _step(self, text: str) -> None:
+    def step(self, text: str) -> None:
         self.steps.append(text)
+        self.over = text == "stopping"
         if text.startswith("launching"):
             if self.elapsed:
-                self.launch_seconds.append(self.elapsed)
+                self.launched.append(self.elapsed)
             self.ranks, self.elapsed, self.last_line, self.gpus = {"": RankBoard()}, 0.0, "", []
 
-    def _event(self, message: Json) -> None:
+    def event(self, message: Json) -> None:
         self.last_line = str(message.get("text") or self.last_line)
         stage = message.get("stage")
         if not stage:
@@ -120,32 +104,84 @@ class Board:
             if avail := message.get("values", {}).get("avail"):
                 rank.free_gb = float(avail)
 
+    def now(self, clock: float) -> float:
+        """Seconds after the launch at ``clock`` (epoch seconds)."""
+        return self.elapsed + (max(clock - self.heard, 0.0) if self.heard and not self.over else 0.0)
+
+
+@dataclass(slots=True)
+class Board:
+    """The state that the screen shows."""
+
+    what: str = ""
+    lanes: dict[str, Lane] = field(default_factory=dict)
+    search: Json = field(default_factory=dict)
+    highest_gb: float = 0.0
+    ended: bool = False
+
+    def apply(self, message: Json) -> None:
+        """Take one message. An unknown kind is ignored, so that an older watcher can follow a newer run."""
+        kind = message.get("kind")
+        if kind == "begin":
+            self.what = str(message.get("what", ""))
+        elif kind == "search":
+            self.search = {name: message[name] for name in SEARCH_WORDS}
+        elif kind == "end":
+            self.ended = True
+        elif kind in ("step", "event", "signals"):
+            self._in_lane(self.lanes.setdefault(str(message.get("lane", "")), Lane()), message)
+
+    def _in_lane(self, lane: Lane, message: Json) -> None:
+        lane.heard = float(message.get("at", lane.heard))
+        lane.elapsed = max(lane.elapsed, float(message.get("t", 0.0)))
+        if message["kind"] == "step":
+            lane.step(str(message["text"]))
+        elif message["kind"] == "event":
+            lane.event(message)
+        else:
+            lane.silent_for_s = float(message.get("silent_for_s") or 0.0)
+            lane.gpus = list(gpus_of(message))
+            self.highest_gb = max([self.highest_gb, *(gpu.used_gb for gpu in lane.gpus)])
+
     @property
     def seconds_to_go(self) -> float | None:
         """What the expected launches that are left will take; None where nothing was launched to judge by."""
+        took = [seconds for lane in self.lanes.values() for seconds in lane.launched]
         left = float(self.search.get("expected", 0)) - int(self.search.get("launches", 0))
-        if not self.launch_seconds or not self.search or left <= 0:
+        if not took or left <= 0:
             return None
-        return left * sum(self.launch_seconds) / len(self.launch_seconds)
+        return left * sum(took) / len(took) / max(len(self.lanes), 1)
 
 
-def drawn(board: Board, *, idle_s: float = 0.0) -> RenderableType:
-    """The board as one screen; ``idle_s`` are the seconds since its last message."""
-    parts: list[RenderableType] = [Text(board.what, style="bold")]
+SEARCH_WORDS = ("changes", "candidates", "confidence", "launches", "expected")
+
+
+def drawn(board: Board, *, clock: float = 0.0) -> RenderableType:
+    """The board as one screen at ``clock`` (epoch seconds)."""
+    parts: list[RenderableType] = [Text(printable(board.what), style="bold")]
     if board.search:
         parts.append(Text(_search_line(board)))
-    parts += [Text(f"  {step}", style="dim") for step in board.steps[-_STEPS_SHOWN:]]
-    if board.ranks:
-        parts += [Text(), _ranks(board, now=board.elapsed + idle_s)]
-    if board.gpus:
-        parts += [Text(), _gpus(board)]
-    if board.last_line:
-        silent = f"  (silent for {board.silent_for_s:.0f} s)" if board.silent_for_s >= 10 else ""
-        parts += [
-            Text(),
-            Text(shortened(board.last_line, 160) + silent, style="dim", overflow="ellipsis", no_wrap=True),
-        ]
+    for number, lane in enumerate(board.lanes.values(), start=1):
+        if len(board.lanes) > 1:
+            parts += [Text(), Text(f"box {number}", style="bold")]
+        parts += _lane(lane, clock=clock, highest_gb=board.highest_gb)
     return Group(*parts)
+
+
+def _lane(lane: Lane, *, clock: float, highest_gb: float) -> Iterator[RenderableType]:
+    for step in lane.steps[-_STEPS_SHOWN:]:
+        yield Text(f"  {printable(step)}", style="dim")
+    if lane.ranks:
+        yield Text()
+        yield _ranks(lane, now=lane.now(clock))
+    if lane.gpus:
+        yield Text()
+        yield _gpus(lane, highest_gb=highest_gb)
+    if lane.last_line:
+        silent = f"  (silent for {lane.silent_for_s:.0f} s)" if lane.silent_for_s >= _LONG_SILENCE_S else ""
+        last = printable(shortened(lane.last_line, _LAST_LINE_WIDTH)) + silent
+        yield Text()
+        yield Text(last, style="dim", overflow="ellipsis", no_wrap=True)
 
 
 def _search_line(board: Board) -> str:
@@ -169,14 +205,14 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _ranks(board: Board, *, now: float) -> Table:
+def _ranks(lane: Lane, *, now: float) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("rank")
     table.add_column("stage")
     table.add_column("s", justify="right")
     table.add_column("free GiB", justify="right")
     table.add_column("before that")
-    for label, rank in sorted(board.ranks.items(), key=lambda item: (len(item[0]), item[0])):
+    for label, rank in sorted(lane.ranks.items(), key=lambda item: (len(item[0]), item[0])):
         table.add_row(
             Text(label or "-"),
             Text(rank.stage, style="cyan"),
@@ -187,10 +223,10 @@ def _ranks(board: Board, *, now: float) -> Table:
     return table
 
 
-def _gpus(board: Board) -> Table:
+def _gpus(lane: Lane, *, highest_gb: float) -> Table:
     table = Table.grid(padding=(0, 1))
-    for gpu in board.gpus:
-        filled = round(_BAR_WIDTH * gpu.used_gb / board.highest_gb) if board.highest_gb else 0
+    for gpu in lane.gpus:
+        filled = round(_BAR_WIDTH * gpu.used_gb / highest_gb) if highest_gb else 0
         bar = Text("█" * filled, style="blue") + Text("·" * (_BAR_WIDTH - filled), style="dim")
         util = f"{gpu.util:.0f}%" if gpu.util is not None else ""
         table.add_row(Text(gpu.name), bar, Text(f"{gpu.used_gb:.1f} GiB"), Text(util))
@@ -200,10 +236,11 @@ def _gpus(board: Board) -> Table:
 def plain(message: Json) -> str:
     """One line for one message; empty where it is not worth one."""
     kind = message.get("kind")
+    lane = f"{message['lane']}: " if message.get("lane") else ""
     if kind == "begin":
-        return str(message.get("what", ""))
+        return printable(str(message.get("what", "")))
     if kind == "step":
-        return f"  {printable(message['text'])}"
+        return f"  {lane}{printable(message['text'])}"
     if kind == "search":
         return "  " + _search_line(Board(search=message))
     if kind != "event":
@@ -211,4 +248,4 @@ def plain(message: Json) -> str:
     rank = f" {message['rank']}" if message.get("rank") else ""
     stage = message.get("stage") or message["what"]
     text = message["text"].removesuffix(": Traceback (most recent call last):")
-    return f"  {message['t']:6.1f} s  {stage:13}{rank} {printable(text[:_LINE_WIDTH])}".rstrip()
+    return f"  {lane}{message['t']:6.1f} s  {stage:13}{rank} {printable(text[:_LINE_WIDTH])}".rstrip()

@@ -58,6 +58,9 @@ class Watching:
         )
 
     def _tell(self, message: Json) -> None:
+        # Boxes that work side by side have a thread each.
+        lane = "" if threading.current_thread() is threading.main_thread() else threading.current_thread().name
+        message = {**message, "at": round(time.time(), 3), "lane": lane}
         for sink in self._sinks:
             sink(message)
 
@@ -93,22 +96,19 @@ def shown(*, plainly: bool = False, stream: IO[str] | None = None) -> Iterator[S
 
 
 class _Screen:
-    """The board, and how long ago it heard something: Rich redraws from a thread of its own."""
+    """The board behind a lock: Rich redraws from a thread of its own."""
 
     def __init__(self) -> None:
         self._board = Board()
-        self._heard = time.monotonic()
         self._lock = threading.Lock()
 
     def hear(self, message: Json) -> None:
         with self._lock:
             self._board.apply(message)
-            self._heard = time.monotonic()
 
     def drawn(self) -> RenderableType:
         with self._lock:
-            idle_s = 0.0 if self._board.ended else time.monotonic() - self._heard
-            return drawn(self._board, idle_s=idle_s)
+            return drawn(self._board, clock=time.time())
 
 
 @contextmanager
@@ -156,10 +156,15 @@ def now(path: Path) -> Json:
     return {
         "pid": int(path.stem),
         "what": board.what,
-        "step": board.steps[-1] if board.steps else None,
-        "elapsed_s": board.elapsed,
-        "ranks": {label: rank.stage for label, rank in board.ranks.items()},
         "search": board.search or None,
+        "launches": [
+            {
+                "step": lane.steps[-1] if lane.steps else None,
+                "elapsed_s": round(lane.now(time.time()), 3),
+                "ranks": {label: rank.stage for label, rank in lane.ranks.items()},
+            }
+            for lane in board.lanes.values()
+        ],
     }
 
 

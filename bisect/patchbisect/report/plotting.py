@@ -105,7 +105,7 @@ def _over_time(axes: Axes, timed: Sequence[tuple[Source, _Series]], *, sampled: 
                 markersize=3,
                 label=f"{source.label}  {name}" if several else name,
             )
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, axes.get_ylim()[1] * 1.08)
     first = timed[0][0]
     _mark_stages(axes, first)
     axes.set_xlabel("seconds after the launch" + (f" (stages of {first.label})" if several else ""))
