@@ -1,6 +1,8 @@
 """Search × trials → culprit, with proof; and the way back in after an interruption."""
 
+from patchbisect.bisection.amending import known_content, mark_content, reasons_of, take_back
 from patchbisect.bisection.bench import Bench, Journaled, OnRig
+from patchbisect.bisection.equipping import bench_on
 from patchbisect.bisection.finding import (
     AnswerKind,
     Claim,
@@ -12,8 +14,20 @@ from patchbisect.bisection.finding import (
     finding_to_json,
 )
 from patchbisect.bisection.judging import BadIs, Target, is_transient, reached, short
+from patchbisect.bisection.planning import forecast, plan_to_json
+from patchbisect.bisection.remembering import Shut
 from patchbisect.bisection.running import bisect
-from patchbisect.bisection.session import UNTIL, Asked, Understood, begin, conduct, one_of, resumed, understand
+from patchbisect.bisection.session import (
+    UNTIL,
+    Asked,
+    Understood,
+    begin,
+    conduct,
+    one_of,
+    resumed,
+    since_baseline,
+    understand,
+)
 
 __all__ = [
     "UNTIL",
@@ -27,18 +41,27 @@ __all__ = [
     "OnRig",
     "ProofStep",
     "Question",
+    "Shut",
     "Step",
     "Target",
     "Understood",
     "begin",
+    "bench_on",
     "bisect",
     "change_to_json",
     "conduct",
     "finding_to_json",
+    "forecast",
     "is_transient",
+    "known_content",
+    "mark_content",
     "one_of",
+    "plan_to_json",
     "reached",
+    "reasons_of",
     "resumed",
     "short",
+    "since_baseline",
+    "take_back",
     "understand",
 ]

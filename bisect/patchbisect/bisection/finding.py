@@ -113,15 +113,23 @@ class Finding:
     proof: tuple[ProofStep, ...] = ()
     secrets: tuple[str, ...] = ()
     fix: bool = False
+    inside: Finding | None = None
+    """What a bisection inside the culprit found."""
     lost: tuple[str, ...] = ()
     """Records that do not count any more, because the machine changed under them."""
     baseline: Baseline | None = None
     """Where the good end fails: the last start of it that is on record, and what differs today."""
 
     @property
+    def trials(self) -> tuple[Trial, ...]:
+        """Every launch, in order."""
+        return tuple(step.trial for step in self.steps if step.trial.record)
+
+    @property
     def launches(self) -> int:
         """Servers started for it."""
-        return sum(not step.trial.reused for step in self.steps)
+        own = sum(not step.trial.reused for step in self.steps)
+        return own + (self.inside.launches if self.inside else 0)
 
 
 def finding_to_json(finding: Finding) -> Json:
@@ -141,9 +149,10 @@ def finding_to_json(finding: Finding) -> Json:
         "assumed_deterministic": finding.assumed_deterministic,
         "target": str(finding.target) if finding.target else None,
         "fix": finding.fix,
+        "inside": finding_to_json(finding.inside) if finding.inside else None,
         "baseline": _baseline(finding.baseline) if finding.baseline else None,
         "launches": finding.launches,
-        "reused": len(finding.steps) - finding.launches,
+        "reused": sum(step.trial.reused for step in finding.steps),
         "proof": {
             step.claim.value: {"status": step.status, "run": (step.trial.record or None) if step.trial else None}
             for step in finding.proof

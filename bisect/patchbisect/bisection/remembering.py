@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from patchbisect.bisection.bench import Bench, trial_of
 from patchbisect.bisection.machines import Machine, boot, hardware
+from patchbisect.errors import UsageError
 from patchbisect.model import Outcome, Point, Stage
 from patchbisect.records import Store
 from patchbisect.trial import Trial
@@ -59,3 +61,49 @@ def _counts(document: Json, *, box: str, machine: Machine, until: Stage, ends: C
         and document["verdict"]["outcome"] != Outcome.VOID.value
         and same(there) == same(machine)
     )
+
+
+class Recalled:
+    """A bench that hands out trials of this bisection that are known already, each once, before it launches."""
+
+    def __init__(self, inner: Bench, trials: Iterable[Trial]) -> None:
+        self.inner = inner
+        self._known = {trial.content_id: trial for trial in trials}
+
+    @property
+    def width(self) -> int:
+        return self.inner.width
+
+    def content(self, point: Point) -> str:
+        return self.inner.content(point)
+
+    def log(self, trial: Trial) -> bytes:
+        return self.inner.log(trial)
+
+    def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
+        known = self._known.pop(self.content(point), None)
+        if known is not None:
+            return replace(known, point=point, reused=True)
+        return self.inner.launch(point, purpose=purpose, settle=settle)
+
+
+class Shut:
+    """A bench that launches nothing: for reading a journal again."""
+
+    width = 1
+
+    def __init__(self, inner: Bench) -> None:
+        self.inner = inner
+
+    def content(self, point: Point) -> str:
+        return self.inner.content(point)
+
+    def log(self, trial: Trial) -> bytes:
+        return self.inner.log(trial)
+
+    def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
+        """Raises UsageError."""
+        raise UsageError(
+            f"the journal ends before the answer: {point.name} was not launched ({purpose})",
+            remedy="invoke bisect --resume",
+        )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
 from patchbisect.bisection.bench import Bench, Journaled, marks
 from patchbisect.bisection.course import Progress
 from patchbisect.bisection.finding import Finding, Question, change_to_json, finding_to_json
+from patchbisect.bisection.following import compared, entered, followed, inside_culprit
 from patchbisect.bisection.ground import Ground
-from patchbisect.bisection.judging import BadIs
+from patchbisect.bisection.judging import BadIs, Threshold
+from patchbisect.bisection.remembering import Recalled
 from patchbisect.bisection.running import bisect
 from patchbisect.config import Project, nearest
 from patchbisect.errors import UsageError
@@ -24,6 +26,7 @@ from patchbisect.timeline import timeline
 from patchbisect.upstream import Mirror
 
 UNTIL = {"ready": Stage.SERVING, "kv-allocated": Stage.KV_ALLOC}
+_DEPTHS = ("change", "hunk")
 _BAD_IS = ("signature", "outcome", "any")
 _RATES = {"deterministic": Rates.deterministic, "unknown": Rates.unknown}
 
@@ -35,6 +38,7 @@ class Asked:
     good: str
     bad: str
     box: str = ""
+    boxes: tuple[str, ...] = ()
     profile: str = ""
     until: str = ""
     bad_is: str = "signature"
@@ -43,6 +47,15 @@ class Asked:
     good_sets: tuple[str, ...] = ()
     bad_sets: tuple[str, ...] = ()
     budget_launches: int = 0
+    budget_minutes: float = 0.0
+    confidence: float = 0.95
+    repeats: int = 3
+    fix: bool = False
+    bad_when: str = ""
+    fresh: bool = False
+    depth: str = "change"
+    """``hunk`` goes on inside a guilty patch."""
+    follow_baseline: bool = False
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Asked:
@@ -67,16 +80,31 @@ def understand(asked: Asked, *, project: Project, mirror: Mirror) -> Understood:
     profile = asked.profile or None
     good = resolver.resolve(asked.good, profile=profile, settings=[*asked.sets, *asked.good_sets])
     bad = resolver.resolve(asked.bad, profile=profile, settings=[*asked.sets, *asked.bad_sets])
+    one_of(asked.depth, _DEPTHS, what="--depth")
+    first, last = (bad, good) if asked.fix else (good, bad)
+    if not 0.5 <= asked.confidence < 1:
+        raise UsageError(f"--confidence {asked.confidence:g} is not in [0.5, 1)", remedy="like 0.95")
     until = asked.until or project.settings.profile_named(bad.point.profile)[1].until
     question = Question(
-        timeline=timeline(good.point, bad.point, applies=mirror.applies),
+        timeline=timeline(first.point, last.point, applies=mirror.applies),
         until=UNTIL[one_of(until, UNTIL, what="--until")],
         bad_is=cast(BadIs, one_of(asked.bad_is, _BAD_IS, what="--bad-is")),
         rates=_RATES[one_of(asked.rates, _RATES, what="--rates")](),
-        budget=Budget(launches=asked.budget_launches or None),
+        confidence=asked.confidence,
+        repeats=asked.repeats,
+        budget=Budget(launches=asked.budget_launches or None, seconds=asked.budget_minutes * 60 or None),
+        fix=asked.fix,
+        bad_when=Threshold.parse(asked.bad_when) if asked.bad_when else None,
         secrets=project.settings.secrets,
     )
     return Understood(question=question, warnings=tuple(dict.fromkeys([*good.warnings, *bad.warnings])))
+
+
+def since_baseline(asked: Asked, record: str) -> Asked:
+    """The question that is left when the good end fails: what changed since that recorded start of it?"""
+    return replace(
+        asked, good=f"run:{record}", bad=asked.good, sets=(), good_sets=(), bad_sets=(*asked.sets, *asked.good_sets)
+    )
 
 
 def one_of(value: str, known: Mapping[str, object] | tuple[str, ...], *, what: str) -> str:
@@ -115,16 +143,34 @@ def conduct(
     *,
     journal: Journal,
     store: Store,
+    depth: str = "change",
+    follow: Callable[[str], Question] | None = None,
     notify: Callable[[str], None] = lambda text: None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Finding:
     """Run the bisection through its journal, from where that stands, and write the answer there.
 
+    With ``depth`` ``hunk`` it goes on inside a guilty patch. Where the good end fails, its last good start on record
+    is compared; ``follow`` makes the question from that record (by id) to the good end, which is then searched too.
     Raises UsageError for the journal of another question, and what ``bisect`` raises.
     """
     _same_question(question, bench, journal=journal)
     through = Journaled(bench, journal=journal, store=store)
-    finding = bisect(question, through, marks=marks(journal), notify=notify, progress=progress)
+
+    def run(asked: Question, on: Bench) -> Finding:
+        return bisect(asked, on, marks=marks(journal), notify=notify, progress=progress)
+
+    finding = compared(run(question, through), store=store)
+    if finding.baseline and follow:
+        notify(f"going on from run {finding.baseline.record}")
+        since = run(follow(finding.baseline.record), Recalled(through, finding.trials))
+        finding = followed(finding, since)
+    if depth == "hunk" and (line := inside_culprit(finding)):
+        notify("going on inside the guilty patch")
+        within = replace(question, timeline=line, findings=frozenset())
+        finding = entered(finding, run(within, Recalled(through, finding.trials)))
+    for record in finding.lost:
+        journal.append("undo", record=record)
     journal.append("answer", finding=finding_to_json(finding))
     return finding
 

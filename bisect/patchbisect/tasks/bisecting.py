@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import invoke
@@ -10,24 +12,37 @@ from patchbisect.tasks.face import console, emit, negative, say, task
 from patchbisect.tasks.lab import mirror_of, rig_of
 
 if TYPE_CHECKING:
-    from patchbisect.bisection import Asked, Question
+    from patchbisect.bisection import Asked, Finding, Question
     from patchbisect.config import Project
+    from patchbisect.journal import Journal
+    from patchbisect.trial import Rig
+    from patchbisect.upstream import Mirror
 
 _HELP = {
     "good": "a point that starts, like clean, 3, run:ID",
     "bad": "a point that does not, like HEAD",
     "box": "the box to launch on",
+    "boxes": "several boxes, alike, to launch on side by side: a,b,c",
     "profile": "the launch command; both ends may name their own as POINT@PROFILE",
     "until": "how far a start must get: kv-allocated or ready",
     "bad-is": "what counts as bad: the bad end's signature, its outcome, or any failure",
+    "bad-when": 'a number is what is bad, like "kv_tokens < 900000", whether it starts or not',
+    "fix": "find the change that repaired it: --bad is the older end, --good the newer one",
     "rates": "deterministic (the same point always ends the same way) or unknown (any launch may err)",
+    "confidence": "how sure to be before one change is named",
+    "repeats": "further launches of an end that disagrees",
     "set": "flag:NAME=VALUE or env:NAME=VALUE at both ends; repeatable",
     "good-set": "the same at the good end only",
     "bad-set": "the same at the bad end only",
+    "depth": "change (a patch, a commit, a setting) or hunk (inside the guilty patch too)",
+    "fresh": "launch everything, also what was launched before with the same content on the same box",
+    "follow-baseline": "when the good end fails, search what changed since it last started",
     "budget-launches": "stop after so many launches with the best that is known",
+    "budget-minutes": "the same in minutes of box time",
     "resume": "go on with the last bisection, or with --of ID",
     "of": "the bisection to resume or read",
     "plain": "lines instead of a screen while it runs",
+    "wait-for-box": "seconds to wait while somebody else has the box",
     "plan": "print the timeline and the expected number of launches; launch nothing",
     "json": "print one JSON document",
 }
@@ -39,18 +54,28 @@ def bisect(
     good: str = "clean",
     bad: str = "HEAD",
     box: str = "",
+    boxes: str = "",
     profile: str = "",
     until: str = "",
     bad_is: str = "signature",
+    bad_when: str = "",
+    fix: bool = False,
     rates: str = "deterministic",
+    confidence: float = 0.95,
+    repeats: int = 3,
     set: list[str] | None = None,
     good_set: list[str] | None = None,
     bad_set: list[str] | None = None,
+    depth: str = "change",
+    fresh: bool = False,
+    follow_baseline: bool = False,
     budget_launches: int = 0,
+    budget_minutes: float = 0.0,
     resume: bool = False,
     of: str = "",
     plan: bool = False,
     plain: bool = False,
+    wait_for_box: float = 0.0,
     json: bool = False,
 ) -> None:
     """Name the change between two points that broke the start, and prove it.
@@ -63,62 +88,123 @@ def bisect(
     from patchbisect.bisection import Asked
     from patchbisect.config import load_project
 
-    conducted(
-        load_project(),
-        Asked(
-            good=good,
-            bad=bad,
-            box=box,
-            profile=profile,
-            until=until,
-            bad_is=bad_is,
-            rates=rates,
-            sets=tuple(set or ()),
-            good_sets=tuple(good_set or ()),
-            bad_sets=tuple(bad_set or ()),
-            budget_launches=budget_launches,
-        ),
-        resume=(of or "last") if resume else "",
-        plan=plan,
-        plain=plain,
-        json=json,
+    asked = Asked(
+        good=good,
+        bad=bad,
+        box=box,
+        boxes=tuple(name for name in boxes.split(",") if name),
+        profile=profile,
+        until=until,
+        bad_is=bad_is,
+        bad_when=bad_when,
+        fix=fix,
+        rates=rates,
+        confidence=confidence,
+        repeats=repeats,
+        sets=tuple(set or ()),
+        good_sets=tuple(good_set or ()),
+        bad_sets=tuple(bad_set or ()),
+        depth=depth,
+        fresh=fresh,
+        follow_baseline=follow_baseline,
+        budget_launches=budget_launches,
+        budget_minutes=budget_minutes,
     )
+    resumed = (of or "last") if resume else ""
+    conducted(load_project(), asked, resume=resumed, plan=plan, plain=plain, wait_s=wait_for_box, json=json)
 
 
 def conducted(
-    project: Project, asked: Asked, *, resume: str, plan: bool = False, plain: bool = False, json: bool = False
+    project: Project,
+    asked: Asked,
+    *,
+    resume: str,
+    plan: bool = False,
+    plain: bool = False,
+    wait_s: float = 0.0,
+    json: bool = False,
 ) -> None:
     """One bisection, begun or resumed, shown as it goes and at its end."""
-    from dataclasses import asdict
-
-    from patchbisect.bisection import AnswerKind, OnRig, begin, conduct, finding_to_json, resumed, understand
-    from patchbisect.report.live import watching
-    from patchbisect.report.text import finding_page
+    from patchbisect.bisection import begin, resumed
 
     journal = None
     if resume:
         journal, asked = resumed(resume, project=project)
-    mirror = mirror_of(project)
-    understood = understand(asked, project=project, mirror=mirror)
-    for warning in understood.warnings:
-        say(f"note: {warning}")
+    question = understood(project, asked)
     if plan:
-        planned(understood.question, json=json)
+        planned(project, question, box=asked.box, json=json)
         return
-    with rig_of(project, mirror=mirror, box=asked.box) as rig:
-        journal = journal or begin(asked, project=project)
-        question = understood.question
-        say(f"bisection {journal.identifier}: {asked.good} .. {asked.bad}, {len(question.timeline.changes)} changes")
-        what = f"bisection {journal.identifier}: {asked.good} .. {asked.bad} on {rig.box_name}"
-        with watching(project.state, what=what, plainly=plain) as watcher:
-            finding = conduct(
-                question,
-                OnRig(rig, until=question.until, watcher=watcher),
-                journal=journal,
-                store=rig.store,
-                notify=lambda text: watcher.step(f"- {text}"),
-                progress=lambda progress: watcher.search(**asdict(progress)),
-            )
+    journal = journal or begin(asked, project=project)
+    say(f"bisection {journal.identifier}: {asked.good} .. {asked.bad}, {len(question.timeline.changes)} changes")
+    finding = run_through(project, asked, question, journal=journal, plain=plain, wait_s=wait_s)
+    told(finding, journal=journal, json=json)
+
+
+def understood(project: Project, asked: Asked) -> Question:
+    """The question that was asked; warnings are said."""
+    from patchbisect.bisection import understand
+
+    found = understand(asked, project=project, mirror=mirror_of(project))
+    for warning in found.warnings:
+        say(f"note: {warning}")
+    return found.question
+
+
+def run_through(
+    project: Project,
+    asked: Asked,
+    question: Question,
+    *,
+    journal: Journal,
+    plain: bool = False,
+    launch: bool = True,
+    wait_s: float = 0.0,
+) -> Finding:
+    """The bisection on its boxes; without ``launch`` only what stands in the journal."""
+    from dataclasses import asdict
+
+    from patchbisect.bisection import Shut, bench_on, conduct, since_baseline
+    from patchbisect.report.live import watching
+
+    what = f"bisection {journal.identifier}: {asked.good} .. {asked.bad}"
+    names = asked.boxes or (asked.box,)
+    with (
+        rigs_of(project, mirror=mirror_of(project), boxes=names, reason=what, wait_s=wait_s) as rigs,
+        watching(project.state, what=f"{what} on {', '.join(rig.box_name for rig in rigs)}", plainly=plain) as watcher,
+    ):
+
+        def notify(text: str) -> None:
+            watcher.step(f"- {text}")
+
+        bench = bench_on(rigs, question, fresh=asked.fresh, watcher=watcher, notify=notify)
+        return conduct(
+            question,
+            bench if launch else Shut(bench),
+            journal=journal,
+            store=rigs[0].store,
+            depth=asked.depth,
+            follow=(lambda run: understood(project, since_baseline(asked, run))) if asked.follow_baseline else None,
+            notify=notify,
+            progress=lambda progress: watcher.search(**asdict(progress)),
+        )
+
+
+@contextmanager
+def rigs_of(
+    project: Project, *, mirror: Mirror, boxes: Sequence[str], reason: str, wait_s: float = 0.0
+) -> Iterator[list[Rig]]:
+    """All of these boxes, ours until the end; ``""`` is the default one."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(rig_of(project, mirror=mirror, box=box, reason=reason, wait_s=wait_s)) for box in boxes
+        ]
+
+
+def told(finding: Finding, *, journal: Journal, json: bool) -> None:
+    """Print the answer; exit code 1 where it names nothing."""
+    from patchbisect.bisection import AnswerKind, finding_to_json
+    from patchbisect.report.text import finding_page
+
     document = {"id": journal.identifier, **finding_to_json(finding)}
     if json:
         emit(document)
@@ -128,39 +214,128 @@ def conducted(
         raise negative()
 
 
-def planned(question: Question, *, json: bool) -> None:
-    """The timeline and what it will cost, from the search itself."""
-    from patchbisect.bisection import change_to_json
-    from patchbisect.search import CulpritSearch
+def planned(project: Project, question: Question, *, box: str, json: bool) -> None:
+    """The timeline and what it will cost, from the search itself and from the records."""
+    from patchbisect.bisection import forecast, plan_to_json
+    from patchbisect.records import Store
 
-    changes = [change_to_json(change, k) for k, change in enumerate(question.timeline.changes, start=1)]
-    forecast = CulpritSearch(changes=max(len(changes), 1), rates=question.rates, confidence=question.confidence).plan()
+    name, _ = project.settings.box_named(box or None)
+    document = plan_to_json(question, forecast(question, store=Store(project.state / "runs"), box=name))
     if json:
-        emit({"timeline": changes, "launches": {"expected": forecast.expected, "worst": forecast.worst}})
+        emit(document)
         return
-    for change in changes:
+    for change in document["timeline"]:
         print(f"{change['position']:4d}  {change['kind']:8}  {change['title']}")
-    print(f"launches: {forecast.expected:.1f} expected, {forecast.worst} at worst, for the search")
-    print("          2 more for the ends, up to 2 more for the proof")
+    if len(document["axes"]) > 1:
+        print("axes: " + ", ".join(f"{axis} {count}" for axis, count in document["axes"].items()))
+    launches, minutes = document["launches"], document["minutes"]
+    print(f"launches: {launches['expected']:.1f} expected, {launches['worst']} at worst; ends and proof included")
+    if minutes:
+        print(
+            f"minutes: {minutes['expected']:.1f} expected, {minutes['worst']:.1f} at worst; "
+            f"{minutes['launch']:.1f} a launch in the last {minutes['runs']} runs"
+        )
+    else:
+        print("minutes: no run of this profile is on record yet")
 
 
-@task(help={"of": "the bisection; default: the last one", "json": "print one JSON document"})
+_OF = {"of": "the bisection; default: the last one"}
+
+
+def journal_of(of: str) -> tuple[Project, Journal, Asked]:
+    from patchbisect.bisection import resumed
+    from patchbisect.config import load_project
+
+    project = load_project()
+    return (project, *resumed(of, project=project))
+
+
+@task(help={**_OF, "json": "print one JSON document"})
 def log(ctx: invoke.Context, of: str = "last", json: bool = False) -> None:
     """Print a bisection's journal: every intent, trial and answer.
 
     Example: invoke bisect.log
     """
-    from patchbisect.bisection import resumed
-    from patchbisect.config import load_project
-
-    journal, _ = resumed(of, project=load_project())
+    _, journal, _ = journal_of(of)
     entries = [{"at": entry.at, "event": entry.event, **entry.data} for entry in journal.entries()]
     if json:
         emit(entries)
         return
     for entry in entries:
-        shown = [str(entry[key]) for key in ("purpose", "point", "record") if key in entry]
-        print(f"{entry['at']}  {entry['event']:7}  {'  '.join(shown)}")
+        shown = [str(entry[key]) for key in ("purpose", "point", "observation", "record") if entry.get(key)]
+        print(f"{entry['at']}  {entry['event']:8}  {'  '.join(shown)}")
 
 
-collection = invoke.Collection("bisect", bisect, log)
+@task(help={**_OF, "json": "print one JSON document"})
+def replay(ctx: invoke.Context, of: str = "last", json: bool = False) -> None:
+    """Go through a journal again and print the answer that it leads to. Launches nothing.
+
+    Example: invoke bisect.replay
+    """
+    project, journal, asked = journal_of(of)
+    question = understood(project, asked)
+    told(run_through(project, asked, question, journal=journal, plain=True, launch=False), journal=journal, json=json)
+
+
+@task(help={**_OF, "run": "the trial to take back; default: the last one"})
+def undo(ctx: invoke.Context, of: str = "last", run: str = "") -> None:
+    """Take a trial back: it no longer counts, and its point is launched again when it is needed.
+
+    Example: invoke bisect.undo
+    """
+    from patchbisect.bisection import take_back
+
+    _, journal, _ = journal_of(of)
+    entry = take_back(journal, run)
+    print(f"undone: {entry.data['point']} ({entry.data['record']}); go on with invoke bisect --resume")
+
+
+@task(
+    positional=["point", "verdict"],
+    help={**_OF, "point": "a point of the bisection, or a run of it", "verdict": "good, bad, skip, or none to unmark"},
+)
+def mark(ctx: invoke.Context, point: str, verdict: str, of: str = "last") -> None:
+    """Say yourself what a point is: it is not launched any more, and your word counts.
+
+    Example: invoke bisect.mark 4 good
+    """
+    from patchbisect.bisection import known_content, mark_content, one_of
+
+    project, journal, asked = journal_of(of)
+    one_of(verdict, ("good", "bad", "skip", "none"), what="the verdict")
+    content = known_content(journal, point) or _content(project, asked, point)
+    mark_content(journal, content, point=point, verdict=verdict)
+    print(f"{point} is marked {verdict}; go on with invoke bisect --resume --of {journal.identifier}")
+
+
+def _content(project: Project, asked: Asked, point: str) -> str:
+    from patchbisect.points import PointResolver
+    from patchbisect.trial import prepare
+
+    mirror = mirror_of(project)
+    resolved = PointResolver.of(project, mirror=mirror).resolve(
+        point, profile=asked.profile or None, settings=list(asked.sets)
+    )
+    with rigs_of(project, mirror=mirror, boxes=asked.boxes or (asked.box,), reason="bisect.mark") as rigs:
+        return prepare(rigs[0], resolved.point).content_id
+
+
+@task(positional=["run"], help={**_OF, "run": "a trial of the bisection", "json": "print one JSON document"})
+def why(ctx: invoke.Context, run: str, of: str = "last", json: bool = False) -> None:
+    """Say why a trial was made, what it said, and what the search made of it.
+
+    Example: invoke bisect.why 20261129-185001-1f0a
+    """
+    from patchbisect.bisection import reasons_of
+
+    _, journal, _ = journal_of(of)
+    document = reasons_of(journal, run)
+    if json:
+        emit(document)
+        return
+    for name, value in document.items():
+        if value:
+            print(f"{name:10} {value}")
+
+
+collection = invoke.Collection("bisect", bisect, log, replay, undo, mark, why)

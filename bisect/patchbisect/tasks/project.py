@@ -53,7 +53,7 @@ def demo(ctx: invoke.Context, json: bool = False) -> None:
 
     queue = story(load_project(), "observer-effect")
     say("A queue of debug patches; with all of them the server no longer starts. Which one broke it?")
-    bisecting.conducted(queue, Asked(good="clean", bad="HEAD"), resume="", json=json)
+    bisecting.conducted(queue, Asked(good="clean", bad="HEAD", fresh=True), resume="", json=json)
 
 
 @task(

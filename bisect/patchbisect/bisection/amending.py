@@ -1,0 +1,63 @@
+"""What people say about a bisection in its journal: take a trial back, mark a point, ask why."""
+
+from __future__ import annotations
+
+from patchbisect.bisection.bench import standing
+from patchbisect.config import nearest
+from patchbisect.errors import UsageError
+from patchbisect.journal import Entry, Journal
+from patchbisect.wire import Json
+
+
+def take_back(journal: Journal, run: str = "") -> Entry:
+    """The trial (the last one, or that of ``run``) no longer counts. Raises UsageError where there is none."""
+    trials = standing(journal)
+    hits = [entry for entry in trials if entry.data["record"].startswith(run)] if run else trials[-1:]
+    if len(hits) != 1:
+        raise UsageError(
+            f"bisection {journal.identifier} has no trial {run or 'to take back'}",
+            remedy=nearest(run, [entry.data["record"] for entry in trials]),
+        )
+    journal.append("undo", record=hits[0].data["record"])
+    return hits[0]
+
+
+def known_content(journal: Journal, point: str) -> str | None:
+    """The content id of a point that this bisection has launched, by its name, its run, or ``k`` of the timeline."""
+    trials = [entry for entry in journal.entries() if entry.event == "trial"]
+    for entry in reversed(trials):
+        name = entry.data["point"]
+        if point in (name, entry.data["record"]) or name.partition(" (")[0].endswith(f" + {point}"):
+            return str(entry.data["content_id"])
+    return None
+
+
+def mark_content(journal: Journal, content: str, *, point: str, verdict: str) -> None:
+    """``good``, ``bad`` or ``skip`` stands in for every launch of that content; ``none`` takes it back."""
+    if verdict == "none":
+        journal.append("unmark", content_id=content, point=point)
+    else:
+        journal.append("mark", content_id=content, point=point, observation=verdict)
+
+
+def reasons_of(journal: Journal, run: str) -> Json:
+    """Why a trial was made, what it said, and what the search was told. Raises UsageError for one that is not here."""
+    entries = list(journal.entries())
+    hits = [entry for entry in entries if entry.event in ("trial", "void") and entry.data["record"].startswith(run)]
+    if len({entry.data["record"] for entry in hits}) != 1:
+        known = [entry.data["record"] for entry in entries if entry.event in ("trial", "void")]
+        raise UsageError(f"bisection {journal.identifier} has no trial {run}", remedy=nearest(run, known))
+    entry = hits[0]
+    answers = [one.data["finding"]["trials"] for one in entries if one.event == "answer"]
+    step: Json = next((trial for trial in answers[-1] if trial["run"] == entry.data["record"]), {}) if answers else {}
+    verdict = step.get("verdict", {})
+    return {
+        "run": entry.data["record"],
+        "point": entry.data["point"],
+        "purpose": entry.data["purpose"],
+        "why": step.get("why", ""),
+        "verdict": "/".join(str(verdict[key]) for key in ("outcome", "stage", "cause") if verdict.get(key)),
+        "told": step.get("observation") or ("nothing: void" if entry.event == "void" else ""),
+        "line": (verdict.get("deciding") or {}).get("text", ""),
+        "undone": any(one.event == "undo" and one.data["record"] == entry.data["record"] for one in entries),
+    }
