@@ -1,3 +1,10 @@
+import fcntl
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -110,3 +117,35 @@ TASKS = ("runs", "show", "tag", "gc", "export-run", "import-run", "adopt", "diff
 @pytest.mark.parametrize("name", TASKS)
 def test_every_help_has_an_example(invoke: Callable[..., Said], name: str) -> None:
     assert f"Example: invoke {name}" in invoke("--help", name).out
+
+
+def _on_a_terminal(repository: Path, **env: str) -> str:
+    """What `runs` writes to a terminal of 80 columns."""
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    plain = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+    program = str(Path(sys.executable).with_name("patchbisect"))
+    subprocess.run(
+        [program, "runs"], cwd=repository, env={**plain, "TERM": "xterm", **env}, stdout=slave, stderr=slave, check=True
+    )
+    os.close(slave)
+    return os.read(master, 65536).decode()
+
+
+@pytest.mark.ci
+def test_a_terminal_gets_colour_and_what_fits_unless_it_wants_none(repository: Path) -> None:
+    coloured, plain = _on_a_terminal(repository), _on_a_terminal(repository, NO_COLOR="1")
+    assert "\x1b[31m" in coloured
+    assert "\x1b[31m" not in plain
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", coloured).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(A in line for line in lines)
+
+
+def test_a_pipe_gets_neither_colour_nor_a_cut(invoke: Callable[..., Said], repository: Path) -> None:
+    store = Store(repository / ".patchbisect" / "runs")
+    point = "upstream:" + "a" * 120
+    builder.save(store, builder.record("20261129-200000-cccc", point=point))
+    said = invoke("runs")
+    assert point in said.out
+    assert "\x1b" not in said.out
