@@ -31,7 +31,7 @@ Strike = Callable[[], None]
 @contextmanager
 def rig_over_ssh(fake: FakeProject, settings: BoxSettings) -> Iterator[Rig]:
     project = load_project(fake.root)
-    with open_box("rig", settings, state=project.state) as box:
+    with open_box("rig", settings, state=project.state) as box, box.lease("test"):
         yield Rig(
             project=project,
             mirror=Mirror.of(project),

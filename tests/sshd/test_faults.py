@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from patchbisect.box import BoxSettings
+from patchbisect.box import BoxSettings, open_box
 from patchbisect.model import Verdict
 from patchbisect.trial import Rig
 from tests.box.lab import children_of_our_launches, none_left
@@ -32,7 +32,8 @@ def rig(tmp_path: Path, quick: BoxSettings) -> Iterator[Rig]:
     fake = fake_project(tmp_path, patches=2, guilty=2, base=(*GOOD, *PACE), bad=(*OOM, *PACE))
     with rig_over_ssh(fake, quick) as opened:
         yield opened
-        assert opened.box.leases() == ()
+    with open_box("rig", quick, state=tmp_path) as box:
+        assert box.leases() == ()
     assert none_left(tmp_path / "box")
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import getpass
+import logging
 import os
 import socket
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from patchbisect.box.failures import LeaseLost, LinkLost
+from patchbisect.box.failures import LeaseLost
 from patchbisect.box.values import LeaseHeld
+from patchbisect.errors import BoxError
 
 if TYPE_CHECKING:
     from patchbisect.box.box import Box
+
+
+log = logging.getLogger(__name__)
 
 
 class Lease:
@@ -32,13 +36,14 @@ class Lease:
         """A failing renewal is not an error yet: the link may come back before the lease expires or is taken."""
         while not self._ended.wait(self._box.settings.lease_s / 4):
             request = self._box.request("lease_renew", ttl_s=self._box.settings.lease_s)
-            with contextlib.suppress(LinkLost):
-                try:
-                    with self._box.conversation() as conversation:
-                        conversation.ask(request)
-                except LeaseLost as lost:
-                    self.lost = lost
-                    return
+            try:
+                with self._box.conversation() as conversation:
+                    conversation.ask(request)
+            except LeaseLost as lost:
+                self.lost = lost
+                return
+            except BoxError as problem:
+                log.info("the lease could not be renewed: %s", problem.message)
 
     def check(self) -> None:
         """Raises LeaseLost when the renewal has found that the lease was taken."""

@@ -46,6 +46,35 @@ def write_json(path: str, value: Json) -> None:
         raise
 
 
+SPARE_BYTES = 8192
+
+
+def reserve(path: str) -> None:
+    """Set disk space aside beside ``path``, so that ``write_reserved`` succeeds on a full disk."""
+    partial = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(partial, "wb") as file:
+            file.write(b" " * SPARE_BYTES)
+        os.rename(partial, f"{path}.spare")
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise
+
+
+def write_reserved(path: str, value: Json) -> None:
+    """Write ``path`` whole, in space that was set aside, and set some aside again if there is any."""
+    data = json.dumps(value).encode()
+    if not os.path.exists(f"{path}.spare") or len(data) > SPARE_BYTES:
+        write_json(path, value)
+    else:
+        with open(f"{path}.spare", "r+b") as file:
+            file.write(data.ljust(SPARE_BYTES))
+        os.rename(f"{path}.spare", path)
+    with contextlib.suppress(OSError):
+        reserve(path)
+
+
 def free_gb(path: str) -> float:
     about = os.statvfs(path)
     return about.f_bavail * about.f_frsize / GIB

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from .base import Json, Refused, boot_id, read_json, since_boot, write_json
+from .base import Json, Refused, boot_id, read_json, since_boot, write_reserved
 
 MACHINE_WIDE_LEASES = "/var/tmp/patchbisect-lease"
 
@@ -42,9 +42,10 @@ class LeaseBook:
             book["leases"] = [lease for lease in book["leases"] if lease["boot"] == boot_id()]
             yield book
             if json.dumps(book) != before:
-                write_json(self._path, book)
-                with contextlib.suppress(OSError):
-                    os.chmod(self._path, 0o666)
+                write_reserved(self._path, book)
+                for shared in (self._path, f"{self._path}.spare"):
+                    with contextlib.suppress(OSError):
+                        os.chmod(shared, 0o666)
 
     @staticmethod
     def _shown(lease: Json) -> Json:

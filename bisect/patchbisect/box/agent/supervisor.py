@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from .base import Json, boot_id, write_json
+from .base import Json, boot_id, reserve, write_json, write_reserved
 from .gpus import Gpu, Gpus
 from .processes import (
     Proc,
@@ -36,16 +36,13 @@ from .rundir import RunDir
 SAMPLE_EVERY_S = 0.5
 SMI_EVERY_S = 5.0
 SHM_EVERY_S = 5.0
+PROVENANCE_BYTES = 1 << 16
 HEALTH_CHANGED = b"h"
 """On the pipe that wakes the watch; the others are signal numbers."""
 
 
 ORPHANS_SETTLE_S = 0.5
 """SGLang's children die of their launcher's death: give them this long before the exit is told."""
-
-
-EXIT_RECORD_BYTES = 4096
-"""Reserved when the launch starts, so that a full disk cannot swallow the exit cause."""
 
 
 RANK = re.compile(r"sglang::scheduler(?:_(?:DP\d+|PP\d+|ATTN_CP\d+|MOE_DP\d+))*(?:_TP(\d+))?")
@@ -172,7 +169,7 @@ class Supervisor:
         """Raises OSError when the program is not there."""
         ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
         env = self._order["env"]
-        reserve(self._run.file("exit.pending"))
+        self._set_space_aside()
         self._save_state()
         log = os.open(self._run.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         server = subprocess.Popen(
@@ -192,6 +189,13 @@ class Supervisor:
         if self._order["python"]:
             self._start_probe(env)
 
+    def _set_space_aside(self) -> None:
+        """For what must be written even when the server fills the disk."""
+        for name in ("exit.json", "ended.json"):
+            reserve(self._run.file(name))
+        with open(self._run.file("provenance.tmp"), "wb") as file:
+            file.write(b" " * PROVENANCE_BYTES)
+
     def adopt(self) -> None:
         """Go on where a supervisor that was killed left off."""
         self._adopted = True
@@ -199,8 +203,6 @@ class Supervisor:
         self._server = (state["server"], state["server_start"])
         self._boot_gpus = set(state["gpus"])
         self._known = dict.fromkeys(self._run.known(), "")
-        if not os.path.exists(self._run.file("exit.pending")):
-            reserve(self._run.file("exit.pending"))
         me = read_proc(os.getpid())
         write_json(
             self._run.file("state.json"),
@@ -208,7 +210,8 @@ class Supervisor:
         )
 
     def _start_probe(self, env: dict[str, str]) -> None:
-        with open(self._run.file("provenance.tmp"), "wb") as out, open(self._run.file("provenance.err"), "wb") as err:
+        """Ask the server's Python what it sees."""
+        with open(self._run.file("provenance.tmp"), "r+b") as out, open(self._run.file("provenance.err"), "wb") as err:
             with contextlib.suppress(OSError):
                 probe = subprocess.Popen(
                     [self._order["python"], "-c", PROVENANCE_PROBE],
@@ -384,19 +387,12 @@ class Supervisor:
             "changed": list(self._changed)[:10],
             "kernel": kernel_kills({pid for pid, _ in self._known})[:5],
         }
-        with open(self._run.file("exit.pending"), "r+b") as file:
-            file.write(json.dumps(record).encode()[:EXIT_RECORD_BYTES])
-        os.rename(self._run.file("exit.pending"), self._run.file("exit.json"))
+        write_reserved(self._run.file("exit.json"), record)
 
 
 def wake(pipe: int, what: bytes) -> None:
     with contextlib.suppress(BlockingIOError):
         os.write(pipe, what)
-
-
-def reserve(path: str) -> None:
-    with open(path, "wb") as file:
-        file.write(b" " * EXIT_RECORD_BYTES)
 
 
 def rank_of(name: str) -> str | None:

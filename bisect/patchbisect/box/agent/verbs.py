@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from .base import GIB, Json, Refused, boot_id, free_gb, read_json, write_json
+from .base import GIB, Json, Refused, boot_id, free_gb, read_json, write_json, write_reserved
 from .code import CodeStore
 from .git import git
 from .gpus import Gpus
@@ -443,7 +443,7 @@ class Agent:
         if not left:
             swept = sweep_shared_memory(memory) + sweep_build_locks(build_folders(), since=state["started"])
             remove_tmpdir(run)
-            write_json(run.file("ended.json"), {"killed": killed})
+            write_reserved(run.file("ended.json"), {"killed": killed[:200]})
         return {
             "ended": not left,
             "killed": killed,
