@@ -20,8 +20,17 @@ from patchbisect.box.link import Link, ProcessLink
 from patchbisect.box.run import Run
 from patchbisect.box.secrets import Redactor, masked_argv, masked_env, secret_values
 from patchbisect.box.settings import BoxSettings
-from patchbisect.box.values import Applied, BoxFacts, CleanReport, LaunchSpec, LeaseHeld, PlacedCode
-from patchbisect.errors import UsageError
+from patchbisect.box.values import (
+    Applied,
+    BoxFacts,
+    Check,
+    CleanReport,
+    Launch,
+    LaunchSpec,
+    LeaseHeld,
+    PlacedCode,
+)
+from patchbisect.errors import BoxError, UsageError
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +83,7 @@ class Box:
         """A request as the agent wants it, with what it has to know of this box."""
         settings = self.settings
         about = {
+            "python": settings.python,
             "gpus": list(settings.gpus),
             "lease_dir": settings.lease_directory,
             "checkout": settings.checkout,
@@ -159,6 +169,30 @@ class Box:
             swept=tuple(answer["swept"]),
             seconds=answer["seconds"],
         )
+
+    def launches(self) -> tuple[Launch, ...]:
+        """What this tool started on the box and has not yet proven ended, servers kept on purpose included."""
+        return tuple(Launch(**entry) for entry in self.ask("launches")["launches"])
+
+    def doctor(self) -> tuple[Check, ...]:
+        """Everything that a trial needs, checked; a box that cannot be reached is one failed check."""
+        began = time.monotonic()
+        try:
+            with self.conversation() as conversation:
+                seconds = time.monotonic() - began
+                answer = conversation.ask(self.request("doctor"))
+        except BoxError as problem:
+            return (*self._link_checks(), Check("link", False, problem.message, problem.remedy))
+        reached = Check("link", True, f"the agent answered after {seconds:.2f} s")
+        return (reached, *self._link_checks(), *(Check(**entry) for entry in answer["checks"]))
+
+    def _link_checks(self) -> Iterator[Check]:
+        if self.settings.host:
+            from patchbisect.box.ssh_config import not_applied
+
+            for sentence in not_applied(self.settings.host):
+                remedy = f"if this host needs it: `prefix: [ssh, {self.settings.host}]` instead of `host`"
+                yield Check("ssh settings", False, sentence, remedy)
 
     # .. the lease
 

@@ -74,6 +74,15 @@ class Run:
         """
         return self._box.ask("provenance", launch_id=self.launch_id)
 
+    def dossier(self) -> dict[str, Any]:
+        """What is worth knowing of a server that hangs, to be collected before it is stopped.
+
+        ``processes``, ``stacks`` (pid → text, by py-spy where the box has it), ``last_lines`` (rank → its last line),
+        ``ranks_alive``, ``ranks_missing`` (seen in the log, and gone), ``nvidia_smi``.
+        """
+        found: dict[str, Any] = redacted(self._box.ask("dossier", launch_id=self.launch_id), Redactor(self._secrets))
+        return found
+
     def stop(self, grace_s: float = 1.0) -> StopReport:
         """End everything that descends from the launch: SIGTERM, ``grace_s``, SIGKILL; then prove that it is gone.
 
@@ -92,6 +101,17 @@ class Run:
             kernel=tuple(answer["kernel"]),
             swept=tuple(answer["swept"]),
         )
+
+
+def redacted(value: Any, redactor: Redactor) -> Any:
+    """``value``, as JSON has it, with the secrets starred out of every string in it."""
+    if isinstance(value, str):
+        return redactor.text(value)
+    if isinstance(value, dict):
+        return {key: redacted(inner, redactor) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [redacted(inner, redactor) for inner in value]
+    return value
 
 
 def signals_of(answer: Mapping[str, Any]) -> Signals:

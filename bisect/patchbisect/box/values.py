@@ -144,6 +144,27 @@ class CleanReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that a trial needs. ``remedy`` is what to do where it is not right."""
+
+    check: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A launch on the box that is not proven ended. ``started`` is seconds since the epoch by the box's clock."""
+
+    launch_id: str
+    port: int
+    keep: bool
+    started: float
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseHeld:
     """A lease of the box as its book shows it. No ``gpus`` means the whole machine."""
 

@@ -20,6 +20,8 @@ from typing import Any
 
 from .base import GIB, Json, Refused, boot_id, free_gb, read_json, write_json, write_reserved
 from .code import CodeStore
+from .doctor import agent_about, examine
+from .dossier import collect
 from .git import git
 from .gpus import Gpus
 from .lease import LeaseBook, default_lease_dir
@@ -416,6 +418,24 @@ class Agent:
     def do_launch_state(self, launch_id: str) -> Json:
         run = self._runs(launch_id)
         return {"path": run.path, "exited": run.exit(), "ended": run.ended, "port": run.state()["port"]}
+
+    def do_launches(self) -> Json:
+        """Launches that are not proven ended."""
+        found = []
+        for run in unfinished_runs(self._dir):
+            state = run.state()
+            about = {"launch_id": run.id, "port": state["port"], "keep": state["keep"], "started": state["started"]}
+            found.append({**about, "processes": len(run.members())})
+        return {"launches": found}
+
+    def do_dossier(self, launch_id: str) -> Json:
+        run = self._runs(launch_id)
+        found = collect(run, python=self._box["python"])
+        write_json(run.file("dossier.json"), found)
+        return found
+
+    def do_doctor(self) -> Json:
+        return {"checks": [agent_about(), *examine(self._dir, self._box)]}
 
     def do_stop(self, launch_id: str, grace_s: float) -> Json:
         run = self._runs(launch_id)
