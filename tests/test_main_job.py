@@ -64,6 +64,23 @@ def test_launch_says_what_came_of_it_and_exits_accordingly(project: FakeProject)
     assert "Traceback" not in bad.stderr
 
 
+def test_a_kept_server_stays_is_named_to_the_next_launch_and_can_be_stopped(project: FakeProject) -> None:
+    kept = project.json("launch", "--point", "clean", "--keep")
+    assert kept["outcome"] == "ready"
+    runs = project.root / ".patchbisect" / "box" / "runs"
+    assert processes_in(runs)
+    refused = project.run("launch", "--point", "clean", "--port", _port_of(kept["run"], project))
+    assert refused.returncode == 3
+    assert kept["run"] in refused.stdout
+    assert project.run("stop", "--run", kept["run"]).returncode == 0
+    assert processes_in(runs) == []
+
+
+def _port_of(run: str, project: FakeProject) -> str:
+    command = project.json("show", "--run", run)["command"]
+    return str(command[command.index("--port") + 1])
+
+
 def test_a_port_that_is_taken_is_the_boxs_fault_and_no_verdict(project: FakeProject) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = project.run("launch", "--point", "clean", "--port", str(taken.getsockname()[1]), "--json")

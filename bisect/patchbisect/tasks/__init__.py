@@ -8,6 +8,7 @@ namespace = Collection(
     queue.queue,
     queue.apply_queue,
     launching.launch,
+    launching.stop,
     launching.trial,
     launching.classify,
     launching.explain,

@@ -121,6 +121,24 @@ def launched(order: Order, *, keep: bool = False, plain: bool = False) -> tuple[
     return trial, wanted
 
 
+@task(help={"run": "the kept launch: a run's id, its beginning, a name, or last", "box": "the box it runs on"})
+def stop(ctx: invoke.Context, run: str = "last", box: str = "") -> None:
+    """End a server that `launch --keep` left running, and prove that nothing of it is left.
+
+    Example: invoke stop --run last
+    """
+    from patchbisect.config import load_project
+    from patchbisect.records import Store
+
+    project = load_project()
+    record = Store(project.state / "runs").load(run)
+    with rig_of(project, mirror=mirror_of(project), box=box or record.box, reason=f"stop of {record.id}") as rig:
+        report = rig.box.attach(record.id).stop()
+    if report.faults:
+        raise BoxError("; ".join(report.faults), remedy="look at the box: something of that launch is left")
+    print(f"ended: {record.id}, {len(report.killed)} processes, {report.seconds:.1f} s")
+
+
 # What `git bisect run` makes of an exit code: 0 good, 1-124 and 126-127 bad, 125 skip, 128 and above stop.
 _GOOD, _BAD, _UNTESTABLE, _USAGE, _BOX, _VOID, _UNEXPECTED = 0, 1, 125, 129, 131, 132, 135
 

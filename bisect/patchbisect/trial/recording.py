@@ -12,7 +12,7 @@ from patchbisect import command
 from patchbisect.box import PlacedCode, StopReport
 from patchbisect.model import Point, Stage, Verdict
 from patchbisect.patchqueue import format_patch
-from patchbisect.records import Attachments, PatchEntry, PointEntry, Record, new_id
+from patchbisect.records import Attachments, PatchEntry, PointEntry, Record
 from patchbisect.redact import MASK, is_secret, redacted, split_secrets
 from patchbisect.trial.preparing import Prepared
 from patchbisect.trial.rig import Rig
@@ -58,12 +58,12 @@ def recorded(
     until: Stage,
     timings: Mapping[str, float],
     tags: Sequence[str],
-    record_id: str | None,
+    identifier: str,
 ) -> Trial:
     """Write the record of a launch. ``timings`` are seconds by step."""
     code = prepared.code
     record = Record(
-        id=record_id or new_id(),
+        id=identifier,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         box=rig.box_name,
         point=_point_entry(prepared, until=until, more_secrets=rig.secret_names),

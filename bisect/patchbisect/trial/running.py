@@ -42,11 +42,12 @@ def run_trial(
     """Launch, follow until the log decides, stop, prove the box clean again, record.
 
     ``until`` is ``KV_ALLOC`` or ``SERVING``; ``port`` a free one where none is named. With ``keep`` a server that
-    got there stays up.
+    got there stays up. ``record_id`` names the record and the launch on the box; default: a new id.
     Raises BoxError when box or link fail: then there is no verdict, and so no record.
     """
     watcher = watcher or Silent()
     clock = _Clock()
+    identifier = record_id or new_id()
     watcher.step("proving the box clean")
     port = port or rig.box.free_port()
     clean = rig.box.prove_clean(port)
@@ -55,12 +56,12 @@ def run_trial(
         placed = rig.box.put_code(rig.mirror.path, prepared.code.commit)
         clock.lap("prepare")
         follower = Follower(rig=rig, prepared=prepared, until=until, settle_s=settle_s, watcher=watcher)
-        spec = _spec(rig, prepared, placed, port=port, keep=keep)
+        spec = _spec(rig, prepared, placed, launch_id=identifier, port=port, keep=keep)
         launched = _launch(rig, spec, placed, follower=follower, watcher=watcher, clock=clock)
     else:
         launched = Launched(verdict=_dirty(clean))
     clock.lap("finish")
-    return recorded(rig, prepared, launched, until=until, timings=clock.timings(), tags=tags, record_id=record_id)
+    return recorded(rig, prepared, launched, until=until, timings=clock.timings(), tags=tags, identifier=identifier)
 
 
 class _Clock:
@@ -81,10 +82,10 @@ class _Clock:
         return {name: round(seconds, 3) for name, seconds in {**self.laps, "total": total}.items()}
 
 
-def _spec(rig: Rig, prepared: Prepared, placed: PlacedCode, *, port: int, keep: bool) -> LaunchSpec:
+def _spec(rig: Rig, prepared: Prepared, placed: PlacedCode, *, launch_id: str, port: int, keep: bool) -> LaunchSpec:
     host = () if "host" in prepared.point.flags else ("--host", "127.0.0.1")
     return LaunchSpec(
-        launch_id=new_id(),
+        launch_id=launch_id,
         argv=(rig.python, *command.MODULE, *prepared.arguments, *host, "--port", str(port)),
         env=prepared.env,
         secret_env=prepared.secret_env,
