@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from patchbisect.model import Verdict
+from patchbisect.model import Stage, Verdict
 from patchbisect.startup import Classifier, classify
+from tests.startup.formats import Release, Server
 from tests.startup.handed import ALL, Case, differences
 
 BRACKET = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: (?P<ranks>[A-Z_]+\d+(?: [A-Z_]+\d+)*))?\]")
@@ -86,6 +87,37 @@ def interleaved(blocks: list[tuple[str, str]], *, seed: int, main_in_place: bool
 def test_another_interleaving_of_ranks_gives_the_same_verdict(case: Case, seed: int, main_in_place: bool) -> None:
     text = interleaved(blocks_by_rank(case.text), seed=seed, main_in_place=main_in_place)
     assert differences(classify(text, case.signals), case.expect) == []
+
+
+@pytest.mark.parametrize("release", [(0, 4, 7), (0, 5, 9), (0, 5, 17)])
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_two_ranks_that_write_into_each_other(release: Release, seed: int) -> None:
+    """One rank's line stands in the middle of another's, which goes on in the next line."""
+    server, rng = Server(release, tp=2), random.Random(seed)
+    lines = server.until(Stage.KV_ALLOC).splitlines(keepends=True)
+    out, at = [], 0
+    while at < len(lines):
+        one, other = lines[at], lines[at + 1] if at + 1 < len(lines) else ""
+        if other and " TP0]" in one and " TP1]" in other and rng.random() < 0.7:
+            cut = rng.randrange(1, len(one) - 1)
+            out.append(one[:cut] + other + one[cut:])
+            at += 2
+        else:
+            out.append(one)
+            at += 1
+    mended, plain = classify("".join(out)), classify("".join(lines))
+    assert dict(mended.facts) == dict(plain.facts)
+    assert mended.passed == plain.passed
+
+
+def test_two_messages_that_share_a_line_by_a_lost_newline() -> None:
+    server = Server((0, 5, 9), tp=2)
+    text = server.until(Stage.KV_ALLOC)
+    first, second = text.splitlines()[-2:]
+    glued = text.replace(f"{first}\n{second}\n", f"{first}{second}\n\n")
+    assert glued != text
+    assert classify(glued).passed == classify(text).passed
 
 
 PREFIXES = {

@@ -18,6 +18,7 @@ from patchbisect.startup.vocabulary import HEAD_LENGTH, HEADS, NOISE_HEADS, NOIS
 
 _RANK = r"(?:DP|TP|PP|EP|ATTN_CP|MOE_DP)\d+"
 BRACKET = re.compile(rf"\[(\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?)(?: ({_RANK}(?: {_RANK})*))?\] ?")
+_CUT_BRACKET = re.compile(r"\[[\d :.,A-Z_-]*")
 TORCH = re.compile(r"\[rank(\d+)\]:(?:\[[EWIF](\d+) (\d\d:\d\d:\d\d)[.\d]*[^\]]*\])? ?")
 
 EARLIER_LIVES_LIMIT = 50
@@ -61,6 +62,7 @@ class Classifier:
         self._earlier: list[str] = []
         self._lives = 1
         self._prefixes: dict[str, tuple[str, str, int]] = {}
+        self._cut: list[tuple[int, str]] = []
         self._coloured = False
         self._dull: set[str] = set()
         self._heads: set[str] = set()
@@ -82,6 +84,8 @@ class Classifier:
         """Say that no more text will come: an unfinished last line counts."""
         events: list[Event] = []
         self._read(self._splitter.close(), events)
+        if self._cut:
+            self._mended(self._life.last_line, "", events)
         self._closed = True
         return events
 
@@ -112,6 +116,8 @@ class Classifier:
         prefixes, coloured = self._prefixes, self._coloured
         line = 0
         for line, text in segments:
+            if self._cut and self._mended(line, text, events):
+                continue
             if not text:
                 self._life.blank(line)
                 continue
@@ -159,6 +165,9 @@ class Classifier:
                 self._heads.clear()
             self._heads.add(head)
             return True
+        if _CUT_BRACKET.fullmatch(head):
+            self._cut.append((line, head))
+            return False
         if len(head) < 120 and "%|" not in head and len(self._unknown_outer) < 64:
             count = self._unknown_outer[head] = self._unknown_outer.get(head, 0) + 1
             if count >= LEARN_AFTER:
@@ -171,11 +180,32 @@ class Classifier:
         while True:
             glued = text.find("[20", found.end())
             following = BRACKET.search(text, glued) if glued > 0 else None
-            message = text[found.end() : following.start()] if following else text[found.end() :]
-            self._record(line, message, found[1], found[2] or "", events)
             if following is None:
+                self._record(line, text[found.end() :], found[1], found[2] or "", events)
                 return
+            self._cut.append((line, text[found.start() : following.start()]))
             found = following
+
+    def _mended(self, line: int, text: str, events: list[Event]) -> bool:
+        """Two ranks wrote into each other: whether ``text`` is the rest of a message that the other one cut.
+
+        What was cut but has no rest lacked only its newline, and is read now.
+        """
+        cut, self._cut = self._cut, []
+        rest = text if text and BRACKET.match(text) is None else ""
+        mended = False
+        for at, piece in reversed(cut):
+            whole = BRACKET.match(piece + rest)
+            if rest and not mended and whole is not None and _completes(piece, rest, whole):
+                self._record(line, (piece + rest)[whole.end() :], whole[1], whole[2] or "", events)
+                mended = True
+                continue
+            alone = BRACKET.match(piece)
+            if alone is not None:
+                self._record(at, piece[alone.end() :], alone[1], alone[2] or "", events)
+            else:
+                self._loose(at, piece, events)
+        return mended
 
     def _record(self, line: int, message: str, time: str, rank: str, events: list[Event]) -> None:
         life = self._life
@@ -311,6 +341,16 @@ class Classifier:
         if before.told_line and before.fraction_line > before.told_line:
             self._life.fraction = before.fraction  # said before the first line that tells a new life
         events.append(Event(What.LIFE, line, time, "", None, None, "", more={"number": str(self._lives)}))
+
+
+def _completes(piece: str, rest: str, whole: re.Match[str]) -> bool:
+    """Whether ``piece`` and ``rest`` say more together than ``piece`` alone."""
+    together = (piece + rest)[whole.end() :]
+    row = vocabulary.milestone(together)
+    if row is None:
+        return together.startswith("Scheduler hit an exception: Traceback")
+    alone = piece[whole.end() :]
+    return len(row.read(together)) > len(row.read(alone)) or row.gate.match(alone) is None
 
 
 def classify(
