@@ -21,6 +21,8 @@ _OURS = {
     "GIT_COMMITTER_NAME": "patchbisect",
     "GIT_COMMITTER_EMAIL": "patchbisect@patchbisect.invalid",
 }
+NOT_GENERATED = ":(exclude,glob)**/__pycache__/**"
+"""For ``git add``: byte-code that running something in the work tree leaves there."""
 _LEFT = "refs/patchbisect/left"
 
 
@@ -139,7 +141,7 @@ class Bench:
         inside = Git(self.tree, worktree=True)
         self._refuse_half_done(inside)
         # The work tree's own index may be behind; a fresh one sees what is there, generated files left out.
-        inside.output("add", "--all", "--", ".")
+        inside.output("add", "--all", "--", ".", NOT_GENERATED)
         tree = inside.text("write-tree")
         head = inside.text("rev-parse", "HEAD")
         commits = self.store.text("rev-list", "--reverse", f"{opened.parent}..{head}").split()

@@ -124,14 +124,26 @@ class Editor:
         return self._rebuilt(self.queue.patches, doing="refresh the queue")
 
     def shifted(self, order: Sequence[Patch]) -> list[Patch]:
-        """Numbers for an order: each keeps its own where that is above the one before it, else the next free one."""
+        """Numbers for an order of old and new patches: an old one keeps its own where it can.
+
+        Where old ones changed places, they share out the numbers that they had.
+        """
+        old = [patch.number for patch in order if self._is_old(patch)]
+        if old != sorted(old):
+            free = max(old)
+            numbers = sorted(old) + [free + extra for extra in range(1, len(order) - len(old) + 1)]
+            return _numbered(order, numbers)
         last = 0
         result: list[Patch] = []
         for patch in order:
-            known = patch.number if any(patch is old for old in self.queue.patches) else 0
+            known = patch.number if self._is_old(patch) else 0
             last = known if known > last else last + 1
             result.append(patch if patch.number == last else renamed(patch, number=last))
         return result
+
+    def _is_old(self, patch: Patch) -> bool:
+        same = self.queue.slug(patch.slug)
+        return same is not None and same.number == patch.number
 
     def _rebuilt(self, patches: Sequence[Patch], *, doing: str, strict: bool = True) -> Rebuilt:
         if strict:

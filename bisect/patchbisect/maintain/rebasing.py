@@ -10,6 +10,7 @@ from pathlib import Path
 
 from patchbisect.config import PIN_FILE
 from patchbisect.errors import BoxError, PointUnbuildable, UsageError
+from patchbisect.maintain.bench import NOT_GENERATED
 from patchbisect.maintain.exporting import diff_between, has_renames, with_diff
 from patchbisect.maintain.fitting import Fit, Fitted, is_there_already
 from patchbisect.maintain.shop import Outcome, Shop
@@ -169,7 +170,7 @@ class Rebase:
                 f"conflict markers are left in {', '.join(marked)}",
                 remedy=f"Resolve them in {self.tree}, then invoke rebase-queue --continue.",
             )
-        inside.output("add", "--all", "--", ".", ":(exclude,glob)**/__pycache__/**")
+        inside.output("add", "--all", "--", ".", NOT_GENERATED)
         inside.run(*_REMEMBER, "rerere")
         fresh = self._from_tree(patch, tip=state.conflict, tree=inside.text("write-tree"))
         self._clear_tree()

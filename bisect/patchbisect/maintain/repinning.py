@@ -32,21 +32,14 @@ def new_pin(shop: Shop, rev: str, *, commit: str = "") -> Pin:
             remedy="Say --commit with the full id of the release's commit, or set upstream.clone to a clone of SGLang.",
         )
     version = release["version"]
-    shop.mirror.base(Base(pin=old, rev=frozen))
-    return replace(
-        old, commit=commit, tag=f"v{version}", release=version, wheel_sha256=_checksum(shop.project.state, version)
-    )
+    checksum = _checksum(Git(shop.mirror.path), shop.mirror.base(Base(pin=old, rev=frozen)).commit)
+    return replace(old, commit=commit, tag=f"v{version}", release=version, wheel_sha256=checksum)
 
 
-def _checksum(state: Path, version: str) -> str:
-    """sha256 of the wheel that the release was taken from."""
-    import hashlib
-
-    wheels = sorted((state / "wheels" / version).glob("*.whl"))
-    if not wheels:
-        raise UsageError(f"the wheel of {version} is not at hand any more", remedy="Delete the mirror and try again.")
-    with wheels[0].open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _checksum(store: Git, commit: str) -> str:
+    """sha256 of the wheel that a release's commit was made from: its message says it."""
+    found = re.search(r"\bsha256 ([0-9a-f]{64})\b", store.text("show", "-s", "--format=%B", commit))
+    return found[1] if found else ""
 
 
 def first_parents(shop: Shop, span: str) -> list[str]:

@@ -651,7 +651,7 @@ def where_applies(ctx: invoke.Context, among: str = "", range: str = "", json: b
     if json:
         emit([{"what": one.name, "newest": one.rev, "why_not_newer": one.why_not_newer} for one in found])
     else:
-        _table([(one.name, one.rev[:12] or "nowhere", one.why_not_newer) for one in found])
+        _table([(one.name, _short(one.rev) or "nowhere", one.why_not_newer) for one in found])
     if not all(one.rev for one in found):
         raise negative()
 
@@ -784,6 +784,10 @@ def _clone(shop: Shop) -> Path | None:
     where = shop.project.settings.upstream.clone
     folder = Path(where).expanduser() if where else None
     return folder if folder and folder.is_dir() else None
+
+
+def _short(rev: str) -> str:
+    return rev[:12] if len(rev) >= 40 and rev.isalnum() else rev
 
 
 def _table(rows: list[tuple[str, str, str]]) -> None:

@@ -14,7 +14,7 @@ from patchbisect.maintain.lint.effects import Effect, Read, Texts
 from patchbisect.maintain.lint.findings import BEHAVIOUR, Finding, waive
 from patchbisect.maintain.lint.instrumentation import judge
 from patchbisect.model import Patch
-from patchbisect.patchqueue import Fault, Severity, diff_of, survey
+from patchbisect.patchqueue import Fault, Severity, diff_of, probes, survey
 
 _PROBE = re.compile(r"\bPROBE ([A-Za-z0-9_.-]+)")
 _NAMES = ("unbound", "makes-local")
@@ -61,7 +61,7 @@ def lint(
     wanted = [linted for linted in done if not only or linted.patch.number in only]
     said = diagnose({text for linted in wanted for effect in linted.python for text in _compiling(effect)})
     for linted in wanted:
-        found = [*_placement(linted), *_code(linted, said=said), *_probes(linted)]
+        found = [*_placement(linted), *_code(linted, said=said), *_message(linted)]
         findings += waive(linted.patch, found)
     names = {linted.patch.name for linted in wanted}
     chosen = [found for found in findings if not only or found.patch in names]
@@ -73,7 +73,7 @@ def lint_change(patch: Patch, *, read: Read, diagnose: Diagnose) -> list[Finding
     texts = Texts(read)
     linted = Linted(patch=patch, effects=tuple(texts.apply(file) for file in diff_of(patch).files))
     said = diagnose({text for effect in linted.python for text in _compiling(effect)})
-    return waive(patch, [*_placement(linted), *_code(linted, said=said), *_probes(linted)])
+    return waive(patch, [*_placement(linted), *_code(linted, said=said), *_message(linted)])
 
 
 def _of_fault(fault: Fault) -> Finding:
@@ -214,9 +214,17 @@ def _finding(
     )
 
 
-def _probes(linted: Linted) -> Iterator[Finding]:
+def _message(linted: Linted) -> Iterator[Finding]:
     patch = linted.patch
-    named = {value for key, value in patch.trailers if key.lower() == "probe"}
+    if not patch.body.strip():
+        yield Finding(
+            patch=patch.name,
+            rule="why",
+            why="has no body: nobody will know what it is for",
+            remedy="Say between subject and trailers what could not be seen, or what broke.",
+            severity=Severity.WARNING,
+        )
+    named = {probe.name for probe in probes(patch)}
     printed: dict[str, int] = {}
     for effect in linted.effects:
         for hunk in effect.diff.hunks:

@@ -14,6 +14,7 @@ RULES: Mapping[str, str] = {
     "anchor": "the lines a hunk changes and their context stand in one place of the file only",
     "compiles": "every Python file compiles before and after",
     "diagnostic": "ruff and ty find nothing that they did not find before the patch",
+    "why": "the message says why the patch exists, not only what it does",
     "probe": "the Probe: trailer and the `PROBE name` lines of the patch agree",
     "waive": "a waiver names a rule that would otherwise complain",
     "changes-code": "instrumentation adds statements; it changes and removes none",
