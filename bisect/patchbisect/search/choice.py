@@ -14,6 +14,8 @@ BEAM = 16
 """Most hypothetical outcomes kept when points are chosen together: 2**4, so up to five at once are exact."""
 EFFORT = 160_000
 """Outcomes times points looked at for each one chosen: keeps eight at once of 20,000 points under half a second."""
+TIE = 1e-9
+"""Points whose worth differs by less than this share are equal, and the first is taken, on every machine alike."""
 NOTHING = 1e-9
 """Information, in nats, that is no more than rounding."""
 
@@ -62,7 +64,7 @@ def choose(
     if pending:
         worth = _worth(branches, value=value)
     while worth.any():
-        best = int(np.argmax(worth))
+        best = int(np.argmax(worth >= worth.max() * (1 - TIE)))
         chosen.append(best)
         if len(chosen) == count:
             break
@@ -72,8 +74,8 @@ def choose(
 
 
 def _worth(branches: Sequence[Branch], *, value: Floats) -> Floats:
-    worth: Floats = value * sum(weight * information(belief) for weight, _, belief in branches)
-    return worth
+    told: Floats = np.sum([weight * information(belief) for weight, _, belief in branches], axis=0)
+    return value * told
 
 
 def _branch(branches: list[Branch], *, point: int, keep: int, hypothetical: Hypothetical) -> list[Branch]:
@@ -92,7 +94,7 @@ def _at_points(*, before: Floats, after: Floats) -> Floats:
     """For each point k in 0..n: the sum of ``before`` over changes past k plus that of ``after`` up to k."""
     sums = np.zeros(len(before) + 1)
     np.cumsum(after - before, out=sums[1:])
-    return sums + before.sum()
+    return sums + float(before.sum())
 
 
 def _entropy(p: Floats) -> Floats:
@@ -104,4 +106,5 @@ def _xlogx(values: Floats) -> Floats: ...
 @overload
 def _xlogx(values: float) -> float: ...
 def _xlogx(values: Floats | float) -> Floats | float:
-    return values * np.log(np.maximum(values, 1e-300))
+    logs: Floats = np.log(np.maximum(values, 1e-300))
+    return values * logs

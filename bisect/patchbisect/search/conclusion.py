@@ -12,7 +12,7 @@ from patchbisect.search.evidence import Evidence
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Changes ``first``..``last`` that only closed points separate, and the probability that one of them is guilty."""
+    """Changes ``first``..``last`` that only points out of reach separate; P(one of them is guilty)."""
 
     first: int
     last: int
@@ -23,26 +23,25 @@ class Block:
         return tuple(range(self.first, self.last + 1))
 
 
-def leading_block(belief: Belief, evidence: Evidence) -> Block:
-    """The likeliest block; without SKIPs every block is one change."""
+def leading_block(belief: Belief, closed: frozenset[int]) -> Block:
+    """The likeliest block, ``closed`` being the points out of reach; without any, every block is one change."""
     changes = len(belief.change)
     starts = np.arange(1, changes + 1)
     mass = belief.change
-    closed = [k for k in evidence.closed() if 0 < k < changes]
-    if closed:
-        starts = np.delete(starts, closed)
+    inner = [k for k in closed if 0 < k < changes]
+    if inner:
+        starts = np.delete(starts, inner)
         mass = np.add.reduceat(belief.change, starts - 1)
     best = int(np.argmax(mass))
     last = int(starts[best + 1]) - 1 if best + 1 < len(starts) else changes
     return Block(first=int(starts[best]), last=last, probability=float(mass[best]))
 
 
-def unconfirmed(block: Block, evidence: Evidence) -> tuple[int, ...]:
+def unconfirmed(block: Block, evidence: Evidence, closed: frozenset[int]) -> tuple[int, ...]:
     """The sides of a block not yet seen as they must be: its parent GOOD and its last point BAD.
 
     Nobody is blamed on the strength of a prior alone. A side that cannot be tested is not waited for.
     """
-    closed = evidence.closed()
     parent, last = block.first - 1, block.last
     sides = []
     if parent not in closed and not evidence.good(parent):

@@ -12,27 +12,31 @@ from patchbisect.search.choice import choose, information
 from patchbisect.search.conclusion import leading_block, likeliest, unconfirmed
 from patchbisect.search.evidence import Counts, Evidence
 from patchbisect.search.explain import Moment, explained
-from patchbisect.search.plan import EXACT, forecast
+from patchbisect.search.plan import BUSY, EXACT, RUNS, forecast
 from patchbisect.search.rates import Floats, Rates
 from patchbisect.search.spending import Spending
-from patchbisect.search.testability import testability
+from patchbisect.search.testability import LEAST_CHANCE, chance_of_verdict
 from patchbisect.search.values import Answer, Budget, Kind, Observation, Plan
 
-NONE_PRIOR = 0.07
+NONE_PRIOR = 0.05
 """P(nothing in the range is guilty) before any launch."""
 PRIOR_FLOOR = 1e-3
 """Share of the prior spread evenly, so that no heuristic can rule a change out for good."""
 
-STEADY = 0.8
-"""A culprit that moves P(BAD) by this much or more counts as steady; below it more than the wanted confidence is asked."""
-CAUTION = 1.0
+STEADY = 0.85
+CAUTION = 2.5
+"""Verdicts that are right less often than STEADY leave less room for doubt: (how often / STEADY) ** CAUTION of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """All that follows from the evidence. ``worth`` is the information at each point times its ``value``."""
+    """All that follows from the evidence.
+
+    ``closed`` are the points out of reach; ``worth`` is the information at each point times its ``value``.
+    """
 
     belief: Belief
+    closed: frozenset[int]
     answer: Answer | None
     value: Floats
     worth: Floats
@@ -96,7 +100,7 @@ class CulpritSearch:
         )
         self._spending.ask(points)
         if points:
-            self._asked = Moment(tuple(points), known.belief, self._evidence.copy(), self.confidence)
+            self._asked = Moment(tuple(points), known.belief, self._evidence.copy(), known.closed, self.confidence)
         return points
 
     def tell(self, k: int, observation: Observation, *, seconds: float | None = None) -> None:
@@ -142,7 +146,7 @@ class CulpritSearch:
     def plan(self) -> Plan:
         """How many launches, and seconds where there are costs, are still to come."""
         exact = self.rates.kind == "deterministic" and self.changes <= EXACT
-        return forecast(self, exact=exact)
+        return forecast(self, exact=exact, runs=max(8, min(RUNS, BUSY // self.changes)))
 
     def explain(self) -> str:
         """Why the last ask named its points, and what was known then, in plain sentences."""
@@ -185,24 +189,26 @@ class CulpritSearch:
             if belief.impossible and self._rates.kind != "unknown":
                 self._rates = Rates.unknown()
                 belief = self._believe(self._evidence.counts)
-            answer = self._conclude(belief)
+            chance = self._chance()
+            closed = frozenset(np.flatnonzero(chance < LEAST_CHANCE).tolist())
+            answer = self._conclude(belief, closed)
             value = worth = np.zeros(self.changes + 1)
             if answer is None:
-                value = self._value(belief)
+                value = self._value(belief, closed, chance)
                 worth = value * information(belief)
                 if not worth.any():
-                    answer = self._give_up(belief)
-            self._known = Known(belief, answer, value, worth)
+                    answer = self._give_up(belief, closed)
+            self._known = Known(belief, closed, answer, value, worth)
         return self._known
 
     def _believe(self, counts: Counts) -> Belief:
         return believe(prior=self._prior, none_prior=self._none_prior, grid=self._rates.grid(), counts=counts)
 
-    def _conclude(self, belief: Belief) -> Answer | None:
+    def _conclude(self, belief: Belief, closed: frozenset[int]) -> Answer | None:
         if belief.idle >= self.confidence:
             return self._answer(belief, kind="none", candidates=(), confidence=belief.idle)
-        block = leading_block(belief, self._evidence)
-        if block.probability >= self._required(belief) and not unconfirmed(block, self._evidence):
+        block = leading_block(belief, closed)
+        if block.probability >= self._required(belief) and not unconfirmed(block, self._evidence, closed):
             kind: Kind = "found" if block.first == block.last else "set"
             return self._answer(belief, kind=kind, candidates=block.changes, confidence=block.probability)
         return self._out_of_budget(belief) if self._spending.spent else None
@@ -214,14 +220,14 @@ class CulpritSearch:
         """
         if self._rates.kind != "unknown":
             return self.confidence
-        step = belief.p_after - belief.p_before
-        return 1 - (1 - self.confidence) * float(min(1.0, step / STEADY) ** CAUTION)
+        steadiness = min(belief.p_after, 1 - belief.p_before)
+        return 1 - (1 - self.confidence) * float(min(1.0, steadiness / STEADY) ** CAUTION)
 
-    def _give_up(self, belief: Belief) -> Answer:
+    def _give_up(self, belief: Belief, closed: frozenset[int]) -> Answer:
         """No launch can tell more: only untestable points are left, or none that the budget still pays."""
         if self._costs is not None and self._spending.seconds_left < self._costs.max():
             return self._out_of_budget(belief)
-        block = leading_block(belief, self._evidence)
+        block = leading_block(belief, closed)
         return self._answer(belief, kind="set", candidates=block.changes, confidence=block.probability)
 
     def _out_of_budget(self, belief: Belief) -> Answer:
@@ -239,20 +245,22 @@ class CulpritSearch:
             assumed_deterministic=self._rates.kind == "deterministic",
         )
 
-    def _value(self, belief: Belief) -> Floats:
+    def _chance(self) -> Floats:
+        """P(a launch gives a verdict) at each point."""
+        seen = dict.fromkeys(self._evidence.counts, True) | dict.fromkeys(self._evidence.closed(), False)
+        return chance_of_verdict(points=self.changes + 1, seen=seen)
+
+    def _value(self, belief: Belief, closed: frozenset[int], chance: Floats) -> Floats:
         """What information is worth at each point: the chance of a verdict there, per second where there are costs.
 
         Once a block is sure enough, only its unconfirmed sides are worth a launch.
         """
-        closed = self._evidence.closed()
-        seen = dict.fromkeys(self._evidence.counts, True) | dict.fromkeys(closed, False)
-        value = testability(points=self.changes + 1, seen=seen)
-        value[list(closed)] = 0.0
+        value = np.where(chance < LEAST_CHANCE, 0.0, chance)
         if self._costs is not None:
             value = np.where(self._costs <= self._spending.seconds_left, value / self._costs, 0.0)
-        block = leading_block(belief, self._evidence)
+        block = leading_block(belief, closed)
         if block.probability >= self._required(belief):
-            sides = list(unconfirmed(block, self._evidence))
+            sides = list(unconfirmed(block, self._evidence, closed))
             only = np.zeros_like(value)
             only[sides] = value[sides]
             value = only

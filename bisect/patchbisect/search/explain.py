@@ -16,6 +16,7 @@ class Moment:
     points: tuple[int, ...]
     belief: Belief
     evidence: Evidence
+    closed: frozenset[int]
     confidence: float
 
 
@@ -27,11 +28,11 @@ def explained(moment: Moment) -> str:
 
 def _reason(moment: Moment, point: int) -> str:
     belief, evidence = moment.belief, moment.evidence
-    block = leading_block(belief, evidence)
+    block = leading_block(belief, moment.closed)
     suspect = f"change {block.first}" if block.first == block.last else f"changes {block.first}-{block.last}"
     times = moment.points.count(point)
     launch = f"Point {point}" + (f", {times} times at once" if times > 1 else "")
-    if block.probability >= moment.confidence and point in unconfirmed(block, evidence):
+    if block.probability >= moment.confidence and point in unconfirmed(block, evidence, moment.closed):
         wanted = "bad" if point == block.last else "good"
         return f"{launch}: {suspect} must not be blamed before its own side was seen {wanted}."
     good, bad = evidence.good(point), evidence.bad(point)
@@ -51,7 +52,7 @@ def _reason(moment: Moment, point: int) -> str:
 def _known(moment: Moment) -> str:
     belief = moment.belief
     possible = len(likeliest(belief, confidence=moment.confidence))
-    block = leading_block(belief, moment.evidence)
+    block = leading_block(belief, moment.closed)
     which = f"change {block.first}" if block.first == block.last else f"one of changes {block.first}-{block.last}"
     nothing = f", nothing is with {belief.idle:.0%}" if belief.idle >= 0.01 else ""
     left = "1 change is" if possible == 1 else f"{possible} changes are"

@@ -14,11 +14,13 @@ from patchbisect.search.rates import Floats
 
 SHARES = (0.05, 0.2, 0.4)
 """Share of untestable points, a priori equally likely."""
+LEAST_CHANCE = 0.05
+"""A point less likely than this to give a verdict is out of reach: twenty launches for one verdict."""
 BANDS = (0.0, 1 / 40, 1 / 10, 1 / 4)
 """Mean length of a band as a share of the timeline (never below one point), a priori equally likely."""
 
 
-def testability(*, points: int, seen: Mapping[int, bool]) -> Floats:
+def chance_of_verdict(*, points: int, seen: Mapping[int, bool]) -> Floats:
     """P(a launch gives a verdict) for each of ``points`` points; ``seen[k]`` tells whether k did."""
     if all(seen.values()):
         return np.ones(points)

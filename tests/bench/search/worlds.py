@@ -18,7 +18,7 @@ Launch = Callable[[int], Observation]
 
 @dataclass(frozen=True)
 class World:
-    """A timeline of ``changes``; a launch fails with ``before`` or ``after`` the culprit. ``guilty=False``: no culprit."""
+    """A timeline; a launch fails with ``before`` or ``after`` the culprit, ``guilty=False``: there is none."""
 
     changes: int
     before: float
@@ -98,7 +98,7 @@ def _right(answer: Answer | None, culprit: int, *, guilty: bool) -> bool:
 
 
 def run_set(*, toggles: int, size: int, rates: Rates, rng: Rng) -> Run:
-    """One search for a guilty set of ``size`` toggles, until that set is known; all-off and all-on are told for free."""
+    """One search for ``size`` toggles guilty together, until they are known; all-off and all-on are told for free."""
     guilty = frozenset(int(t) for t in rng.choice(toggles, size=size, replace=False))
     search = CulpritSet(toggles=toggles, rates=rates)
     search.tell(frozenset(), Observation.GOOD)
