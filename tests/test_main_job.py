@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -172,3 +173,28 @@ def test_a_server_that_prints_nothing_is_a_hang_and_is_gone_afterwards(tmp_path:
     assert document["outcome"] == "hang"
     assert time.monotonic() - begun < 60
     assert processes_in(mute.root / ".patchbisect" / "box" / "runs") == []
+
+
+def test_no_secret_reaches_anything_that_is_kept(tmp_path: Path) -> None:
+    telling = fake_project(tmp_path, guilty=2, patches=2, base=("--show-env", "HF_TOKEN", *GOOD))
+    secret = ("hf_never-to-be-seen", "sk-never-to-be-seen")
+    words = ("--set", f"env:HF_TOKEN={secret[0]}", "--set", f"flag:api-key={secret[1]}")
+    launched = telling.run("launch", "--point", "clean", *words)
+    found = telling.run("bisect", "--good", "clean", "--bad", "HEAD", *words, "--json")
+    assert json.loads(found.stdout)["answer"] == "found", found.stderr
+    assert "HF_TOKEN" in telling.run("bisect", "--resume").stderr
+    exported = {"HF_TOKEN": secret[0], "API_KEY": secret[1]}
+    assert telling.run("bisect", "--resume", env=exported).returncode == 0
+    report = tmp_path / "page.html"
+    telling.run("report", "--html", str(report))
+    shown = [launched.stdout, launched.stderr, found.stdout, found.stderr, telling.run("runs", "--json").stdout]
+    shown += [telling.run("show", "--run", "last", "--json").stdout]
+    for text in shown:
+        assert "never-to-be-seen" not in text
+    for path in (telling.root / ".patchbisect").rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            if path.suffix == ".gz":
+                data = gzip.decompress(data)
+            kept_on_the_box = path.name == "log"
+            assert kept_on_the_box or b"never-to-be-seen" not in data, path

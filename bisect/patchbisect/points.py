@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from patchbisect.errors import UsageError
 from patchbisect.model import Base, Patch, Pin, Point, Scalar
 from patchbisect.patchqueue import Queue, nearest, parse_patch, parse_pin, requires
 from patchbisect.records import PointEntry, Store
-from patchbisect.redact import MASK
+from patchbisect.redact import MASK, is_secret
 from patchbisect.upstream import Git, Mirror
 
 WORDS = ("clean", "HEAD", "worktree")
@@ -230,7 +230,8 @@ class PointResolver:
 def with_settings(point: Point, settings: Sequence[str]) -> Point:
     """The point with ``flag:NAME=VALUE`` and ``env:NAME=VALUE`` applied in turn. Raises UsageError.
 
-    An empty value unsets; the flag value ``true`` is a bare flag.
+    An empty value unsets; the flag value ``true`` is a bare flag; ``***`` stands for a secret that is taken from
+    today's environment (for a flag: from the variable of its name in capitals).
     """
     flags: Flags = dict(point.flags)
     env = dict(point.env)
@@ -241,12 +242,33 @@ def with_settings(point: Point, settings: Sequence[str]) -> Point:
                 f"{text!r} is not a setting", remedy="Write flag:NAME=VALUE or env:NAME=VALUE; no value unsets."
             )
         name, value = match["name"], match["value"]
+        if value == MASK:
+            value = _by_name(name, text=text)
         if match["kind"] == "env":
             _set(env, name, value)
         else:
             name = name.lstrip("-").replace("_", "-")
             _set(flags, name, True if value == "true" else value)
     return replace(point, flags=flags, env=env)
+
+
+def masked_setting(text: str, *, more: Iterable[str] = ()) -> str:
+    """A setting as it may be kept: the value of a secret replaced by ``***``."""
+    match = _SETTING.fullmatch(text)
+    if not match or not match["value"] or not is_secret(match["name"], more=more):
+        return text
+    return f"{match['kind']}:{match['name']}={MASK}"
+
+
+def _by_name(name: str, *, text: str) -> str:
+    variable = name.lstrip("-").replace("-", "_")
+    for known in (variable, variable.upper()):
+        if known in os.environ:
+            return os.environ[known]
+    raise UsageError(
+        f"{text}: the secret is not kept, and this environment has no {variable.upper()}",
+        remedy=f"Export {variable.upper()}, then try again.",
+    )
 
 
 def recorded_point(store: Store, identifier: str, *, environ: Mapping[str, str], settings: Settings) -> Point:

@@ -19,7 +19,7 @@ from patchbisect.config import Project, nearest
 from patchbisect.errors import UsageError
 from patchbisect.journal import Journal, newest
 from patchbisect.model import Stage
-from patchbisect.points import PointResolver
+from patchbisect.points import PointResolver, masked_setting
 from patchbisect.records import Store, new_id
 from patchbisect.search import Budget, Rates
 from patchbisect.timeline import timeline
@@ -115,9 +115,13 @@ def one_of(value: str, known: Mapping[str, object] | tuple[str, ...], *, what: s
 
 
 def begin(asked: Asked, *, project: Project) -> Journal:
-    """A new journal that says what was asked."""
+    """A new journal that says what was asked, but for the values of secrets."""
     journal = Journal.create(project.state / "bisections", new_id())
-    journal.append("begin", asked=asdict(asked), root=str(project.root))
+    kept = {
+        name: [masked_setting(text, more=project.settings.secrets) for text in getattr(asked, name)]
+        for name in ("sets", "good_sets", "bad_sets")
+    }
+    journal.append("begin", asked={**asdict(asked), **kept}, root=str(project.root))
     return journal
 
 
