@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from patchbisect.model import Outcome, Signals, Stage
@@ -116,6 +118,15 @@ def test_every_handed_log_has_a_ledger(case: Case) -> None:
     for rank in ledger.ranks:
         if rank.start_gb is not None and rank.rest_gb is not None:
             assert rank.start_gb - sum(entry.gb for entry in rank.entries) == pytest.approx(rank.rest_gb, abs=0.02)
+
+
+def test_the_document_holds_what_is_worked_out() -> None:
+    document = Ledger.read(story(before=94.0, after=21.7, half=5.0, fraction="0.55")).document()
+    assert json.loads(json.dumps(document))["ranks"][0]["start_gb"] == pytest.approx(94.4)
+    assert document["sizing"]["implied_fraction"] == pytest.approx(0.8755, abs=0.0005)
+    assert document["releases"] == "0.5.9" and document["window"]["empty"] is False
+    assert document["formula"][0].startswith("rest_memory = available_gpu_memory")
+    assert json.dumps(Ledger.read("nothing").document())
 
 
 def test_ranks_are_in_the_order_of_their_numbers() -> None:

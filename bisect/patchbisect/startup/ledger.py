@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from patchbisect.model import Outcome, Role, Signals, Stage, Verdict
 from patchbisect.startup import sizing
@@ -177,6 +178,23 @@ class Ledger:
             reader.feed(chunk)
         reader.close()
         return cls.of(reader, reader.verdict(signals))
+
+    def document(self) -> dict[str, Any]:
+        """All of it as plain data for JSON, what is worked out included."""
+        numbers, window = self.sizing, self.window
+        return {
+            **asdict(self),
+            "releases": str(self.releases),
+            "formula": list(sizing.formula_of(self.releases).lines),
+            "sizing": numbers
+            and {
+                **asdict(numbers),
+                "budget_gb": numbers.budget_gb,
+                "implied_fraction": numbers.implied_fraction,
+                "contradiction": numbers.contradiction,
+            },
+            "window": window and {**asdict(window), "empty": window.empty, "says": window.lines()},
+        }
 
     def lines(self) -> list[str]:
         """The ledger as plain text: waterfall, formula with its numbers, window, contradiction."""
