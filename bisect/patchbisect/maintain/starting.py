@@ -60,6 +60,7 @@ concurrency:
   cancel-in-progress: true
 jobs:
   review:
+    name: Lint and review
     runs-on: ubuntu-latest
     timeout-minutes: 15
     permissions:
