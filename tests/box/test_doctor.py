@@ -78,7 +78,8 @@ def test_a_dossier_tells_the_missing_rank_and_the_last_lines(box: Box, tmp_path:
     box.settings = dataclasses.replace(box.settings, python=str(fake_python), agent_python=box.settings.python)
     run = launch(
         box, "--title", "sglang::scheduler_TP1", "--end", "hang",
-        "--line", "[x TP0] one", "--line", "[x TP1] two", "--line", "[x TP0] three", secret_env={"API_KEY": "sk-swordfish-42"},
+        "--line", "[x TP0] one", "--line", "[x TP1] two", "--line", "[x TP0] three",
+        secret_env={"API_KEY": "sk-swordfish-42"},
     )  # fmt: skip
     listen(run, until=lambda s: b"three" in s.log and s.signals and s.signals.alive_ranks == (1,))
     found = run.dossier()

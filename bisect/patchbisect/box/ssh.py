@@ -185,7 +185,9 @@ class SshLink:
             raise Unreachable(
                 f"{self.where}: the key for {who} is locked with a passphrase", remedy=f"ssh-add {host.first_identity}"
             ) from None
-        except paramiko.AuthenticationException:
+        except paramiko.AuthenticationException as problem:
+            if "saw EOF" in str(problem) or "timeout" in str(problem).lower():  # Paramiko's words for a lost link
+                raise self._failure(f"{who}: the connection broke during the login", "") from None
             tried = ", ".join(map(str, host.identities)) or "the agent and the default keys"
             raise Unreachable(
                 f"{self.where}: {who} accepts none of our keys ({tried}): a wrong key, or no such user",
