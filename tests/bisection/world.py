@@ -106,6 +106,9 @@ def contents(at: Point) -> str:
     return content_id(tree=hashlib.sha1(text.encode()).hexdigest(), arguments=arguments, env=at.env)
 
 
+_LAUNCHING = threading.Lock()
+
+
 @dataclass
 class World:
     """``rule`` decides how a launch ends; ``builds`` raises PointUnbuildable for what has no code."""
@@ -119,7 +122,6 @@ class World:
     box: str = "simulated"
     machine: dict[str, object] = field(default_factory=lambda: {"hostname": "sim", "boot_id": "1", "driver": "570.1"})
     logs: Callable[[Point], bytes] = lambda at: b""
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def at(cls, path: Path, rule: Rule, **more: object) -> World:
@@ -134,7 +136,7 @@ class World:
         return self.store.log(trial.record)
 
     def launch(self, at: Point, *, purpose: str, settle: bool = False) -> Trial:
-        with self._lock:
+        with _LAUNCHING:
             self.launched.append(at.name)
             number = sum(1 for _ in self.store.ids())
             trial = Trial(

@@ -1,0 +1,231 @@
+"""Several boxes, remembered verdicts, the plan, what people say about a bisection."""
+
+import json
+
+import pytest
+
+from patchbisect.bisection import Shut, conduct, finding_to_json, forecast, plan_to_json
+from patchbisect.bisection.amending import known_content, mark_content, reasons_of, take_back
+from patchbisect.bisection.fleet import Fleet
+from patchbisect.bisection.remembering import Remembering
+from patchbisect.errors import BoxError, UsageError
+from patchbisect.journal import Journal
+from patchbisect.model import Stage
+from patchbisect.search import Rates
+from tests.bisection.test_running import across
+from tests.bisection.world import READY, World, broken_by, found, point, question, queue, slugs
+
+MACHINE = {"hostname": "sim", "boot_id": "1", "driver": "570.1"}
+
+
+def journal_in(path):
+    journal = Journal.create(path / "bisections", "b")
+    journal.append("begin", asked={}, root=str(path))
+    return journal
+
+
+# -- several boxes ------------------------------------------------------------------------------------------------
+
+
+def test_boxes_work_side_by_side_and_reach_the_answer(tmp_path):
+    boxes = [World.at(tmp_path, broken_by("p21")) for _ in range(3)]
+    finding = found(Fleet(boxes, notify=print), question(32))
+    assert finding.culprit.subject == "p21"
+    assert sum(len(box.launched) for box in boxes) == finding.launches
+    assert all(box.launched for box in boxes)
+
+
+class Dead(World):
+    def launch(self, at, **more):
+        self.launched.append(at.name)
+        raise BoxError("no route to host")
+
+
+def test_a_box_that_dies_loses_its_trial_only(tmp_path):
+    dead, alive = Dead.at(tmp_path, broken_by("p6")), World.at(tmp_path, broken_by("p6"))
+    said = []
+    finding = found(Fleet([dead, alive], notify=said.append), question(16))
+    assert finding.culprit.subject == "p6"
+    assert len(dead.launched) == 1
+    assert said == ["a box is left out from now on: no route to host"]
+    assert finding.launches == len(alive.launched)
+
+
+def test_when_every_box_is_dead_the_box_is_at_fault(tmp_path):
+    fleet = Fleet([Dead.at(tmp_path, broken_by("p6")) for _ in range(2)], notify=print)
+    with pytest.raises(BoxError, match="no route to host"):
+        found(fleet, question())
+
+
+# -- remembered verdicts ------------------------------------------------------------------------------------------
+
+
+def remembering(world, *, machine=MACHINE, box="simulated", ends=frozenset()):
+    return Remembering(world, store=world.store, box=box, machine=machine, until=Stage.SERVING, ends=ends)
+
+
+def test_a_second_bisection_of_the_same_contents_launches_nothing(tmp_path):
+    world = World.at(tmp_path, broken_by("p6"))
+    first = found(world, question())
+    again = World(rule=broken_by("p6"), store=world.store)
+    second = found(remembering(again), question())
+    assert second.culprit == first.culprit
+    assert again.launched == []
+    assert second.launches == 0
+    assert finding_to_json(second)["reused"] == first.launches
+
+
+@pytest.mark.parametrize(
+    "other", [{"box": "another"}, {"machine": {**MACHINE, "driver": "575.2"}}], ids=["box", "driver"]
+)
+def test_what_ran_elsewhere_does_not_count(tmp_path, other):
+    world = World.at(tmp_path, broken_by("p6"))
+    found(world, question())
+    again = World(rule=broken_by("p6"), store=world.store)
+    found(remembering(again, **other), question())
+    assert len(again.launched) == 7
+
+
+def test_after_a_restart_of_the_machine_the_ends_are_launched_anew(tmp_path):
+    world = World.at(tmp_path, broken_by("p6"))
+    found(world, question())
+    again = World(rule=broken_by("p6"), store=world.store)
+    ends = {world.content(point("", queue(8))), world.content(point(""))}
+    found(remembering(again, machine={**MACHINE, "boot_id": "2"}, ends=ends), question())
+    assert again.launched[:2] == ["HEAD", "clean"]
+
+
+def test_an_old_verdict_is_one_observation(tmp_path):
+    world = World.at(tmp_path, broken_by("p6"))
+    at = point("x", queue(6))
+    world.launch(at, purpose="")
+    bench = remembering(world)
+    assert bench.launch(at, purpose="").reused
+    assert not bench.launch(at, purpose="").reused
+
+
+# -- the plan -----------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_says_what_it_will_cost_and_launches_nothing(tmp_path):
+    world = World.at(tmp_path, broken_by("p6"))
+    document = plan_to_json(question(), forecast(question(), store=world.store, box="simulated"))
+    assert document["launches"] == {"expected": 7.0, "worst": 7}
+    assert document["minutes"] is None
+    assert document["axes"] == {"queue": 8}
+    found(world, question())
+    launched = len(world.launched)
+    document = plan_to_json(question(), forecast(question(), store=world.store, box="simulated"))
+    assert document["minutes"] == {"expected": 1.2, "worst": 1.2, "launch": 0.17, "runs": 7}
+    assert len(world.launched) == launched
+
+
+@pytest.mark.parametrize("guilty", range(1, 13))
+def test_the_worst_case_of_a_plan_is_kept(tmp_path, guilty):
+    asked = question(12)
+    worst = forecast(asked, store=World.at(tmp_path, broken_by("")).store, box="").worst
+    assert found(World.at(tmp_path, broken_by(f"p{guilty}")), asked).launches <= worst
+
+
+def test_axes_and_noise_cost_more(tmp_path):
+    store = World.at(tmp_path, broken_by("p1")).store
+    ends = point("clean"), point("HEAD", queue(8), flags={"a": 1, "b": 2})
+    plain = forecast(question(), store=store, box="")
+    assert forecast(across(*ends), store=store, box="").expected > plain.expected
+    assert forecast(question(rates=Rates.unknown()), store=store, box="").expected > plain.expected
+
+
+# -- what people say ----------------------------------------------------------------------------------------------
+
+
+def finished(tmp_path):
+    world = World.at(tmp_path, broken_by("p6"))
+    journal = journal_in(tmp_path)
+    finding = conduct(question(), world, journal=journal, store=world.store)
+    return world, journal, finding
+
+
+def test_replay_leads_to_the_same_answer_and_launches_nothing(tmp_path):
+    world, journal, finding = finished(tmp_path)
+    launched = len(world.launched)
+    again = conduct(question(), Shut(world), journal=journal, store=world.store)
+    assert again.reason == finding.reason
+    assert len(world.launched) == launched
+
+
+def test_replay_of_half_a_journal_says_what_is_missing(tmp_path):
+    world, journal, _ = finished(tmp_path)
+    take_back(journal)
+    with pytest.raises(UsageError, match=r"the journal ends before the answer: clean with 0006-p6 alone"):
+        conduct(question(), Shut(world), journal=journal, store=world.store)
+
+
+def test_the_last_trial_or_a_named_one_is_taken_back(tmp_path):
+    _, journal, finding = finished(tmp_path)
+    assert take_back(journal).data["record"] == finding.steps[-1].trial.record
+    assert take_back(journal, finding.steps[0].trial.record).data["point"] == "HEAD"
+    with pytest.raises(UsageError, match="has no trial"):
+        take_back(journal, finding.steps[0].trial.record)
+
+
+@pytest.mark.parametrize("named", ["clean + 4 of 8 (0004-p4)", "4 of 8"])
+def test_a_point_is_marked_by_what_it_runs(tmp_path, named):
+    world, journal, _ = finished(tmp_path)
+    content = known_content(journal, named)
+    assert content == world.content(point("", queue(4)))
+    assert known_content(journal, "no such point") is None
+    mark_content(journal, content, point=named, verdict="bad")
+    again = World(rule=broken_by("p3"), store=World.at(tmp_path / "other", broken_by("p3")).store)
+    fresh = journal_in(tmp_path / "other")
+    mark_content(fresh, content, point=named, verdict="bad")
+    finding = conduct(question(), again, journal=fresh, store=again.store)
+    assert finding.culprit.subject == "p3"
+    assert not any(name.startswith("clean + 4") for name in again.launched)
+
+
+def test_why_says_why_what_and_what_was_told(tmp_path):
+    _, journal, finding = finished(tmp_path)
+    step = next(step for step in finding.steps if step.position == 4)
+    document = reasons_of(journal, step.trial.record)
+    assert document["point"] == "clean + 4 of 8 (0004-p4)"
+    assert document["purpose"] == "search"
+    assert "Point 4" in document["why"]
+    assert document["told"] == "good"
+    assert json.dumps(document)
+    with pytest.raises(UsageError, match="has no trial nothing"):
+        reasons_of(journal, "nothing")
+
+
+# -- inside a patch -----------------------------------------------------------------------------------------------
+
+
+def test_going_on_inside_a_patch_launches_neither_end_again(tmp_path):
+    from patchbisect.model import Base, Point
+    from patchbisect.timeline import timeline
+    from patchbisect.upstream import Mirror
+    from tests.tiny_upstream import ENGINE, LOADER, Upstream, replaced
+
+    upstream = Upstream(tmp_path / "up")
+    one = upstream.patch(1, "one", {ENGINE: [replaced("engine_3 = 3")]})
+    edits = {ENGINE: [replaced("engine_10 = 10"), replaced("engine_40 = 40")], LOADER: [replaced("loader_5 = 5")]}
+    two = upstream.patch(2, "two", edits)
+    base = Base(upstream.pin())
+    mirror = Mirror(tmp_path / "state", source="git")
+
+    def code(at):
+        return mirror.materialize(at.base, at.patches)
+
+    def rule(at):
+        text = mirror.read(code(at).commit, ENGINE).decode()
+        return broken_by()(at) if "engine_40 = 40 + 100" in text else READY
+
+    world = World.at(tmp_path, rule, contents=lambda at: code(at).tree)
+    clean, head = Point("clean", base, (), "tiny"), Point("HEAD", base, (one, two), "tiny")
+    asked = question(timeline=timeline(clean, head, applies=mirror.applies))
+    finding = conduct(asked, world, journal=journal_in(tmp_path), store=world.store, depth="hunk")
+    assert finding.culprit.subject == "two"
+    assert finding.inside.culprit.title == "add 0002-two-hunk-2: hunk 2 of 3, engine.py:37"
+    assert "inside it, patch 0002-two-hunk-2" in finding.reason
+    assert finding.launches == len(world.launched)
+    assert world.launched.count("HEAD") == 1
+    assert not slugs(clean)
