@@ -12,6 +12,7 @@ import pytest
 from patchbisect.records import Attachments, Store
 from patchbisect.report import html, page
 from patchbisect.report.sources import recorded
+from patchbisect.report.words import BREAK
 from tests.report import builder
 
 ATTACKS = (
@@ -59,7 +60,8 @@ class Parsed(HTMLParser):
             self.headings.append(int(tag[1]))
 
     def handle_data(self, data: str) -> None:
-        self.text += data
+        if self.all and self.all[-1][0] != "style":
+            self.text += data
 
 
 @pytest.fixture
@@ -199,11 +201,39 @@ def test_changes_that_break_it_only_together_are_all_named(finding: dict[str, An
     finding |= {"answer": "set", "culprit": None, "candidates": both, "together": True, "others": [other]}
     finding["trials"][0] |= {"reused": True, "run": ""}
     parsed = Parsed(rendered(finding, store))
-    assert page.TOGETHER in parsed.text
+    assert BREAK.found_set in parsed.text
     assert f"{both[0]['title']}, with {both[1]['title']}" in parsed.text
     assert other[0]["title"] in parsed.text
     assert "bad end, known before" in parsed.text
     assert "run-" not in parsed.ids
+
+
+def test_a_search_for_the_fix_speaks_of_a_fix(finding: dict[str, Any], store: Store) -> None:
+    for trial in finding["trials"]:
+        trial["observation"] = {"good": "bad", "bad": "good"}[trial["observation"]]
+    finding |= {"fix": True}
+    made = page.of_finding(finding, store)
+    parsed = Parsed(html.rendered(made))
+    assert made.tone == "good"
+    assert made.narrowing is not None
+    assert [label.text for label in made.narrowing.labels if label.text.endswith(" left")][-1] == "1 left"
+    for words in ("Fix found", "with the fix (its own point): passes", "← fix", "Fix again", "clean (older, fails)"):
+        assert words.lower() in parsed.text.lower()
+    assert "culprit" not in parsed.text.lower()
+
+
+def test_what_is_known_beside_the_answer_is_told(finding: dict[str, Any], store: Store) -> None:
+    hunk = {"culprit": {"title": "hunk 2 of x.py"}, "candidates": [], "reason": "it alone breaks it"}
+    differences = [{"field": "driver", "then": "570", "now": "575"}]
+    finding |= {
+        "inside": hunk,
+        "baseline": {"run": "r1", "created": "2026-11-28", "differences": differences},
+        "reused": 3,
+    }
+    text = Parsed(rendered(finding, store)).text
+    assert "hunk 2 of x.py: it alone breaks it" in text
+    assert "started in run r1 of 2026-11-28; since then: driver: 570 -> 575" in text
+    assert "6 launches and 3 known before" in text
 
 
 def test_records_that_were_collected_are_left_out_not_missed(finding: dict[str, Any], store: Store) -> None:

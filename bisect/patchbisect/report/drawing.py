@@ -161,9 +161,12 @@ _OBSERVED = {"good": ("dot-good", "passes"), "bad": ("dot-bad", "fails"), "skip"
 _MOST_ROWS = 80
 
 
-def narrowing(trials: Sequence[Json], *, changes: int, culprit: int | None, certain: bool = True) -> Drawing | None:
+def narrowing(
+    trials: Sequence[Json], *, changes: int, culprit: int | None, fix: bool = False, certain: bool = True
+) -> Drawing | None:
     """What was left after each launch: one row a launch, the points from left to right.
 
+    ``fix``: the first points fail and the last ones start, and what repaired it is looked for.
     ``certain``: the same point always ends the same way. Else a launch excludes nothing by itself, and only the
     launches are shown, with the search's own confidence where the trials tell it.
     """
@@ -181,9 +184,9 @@ def narrowing(trials: Sequence[Json], *, changes: int, culprit: int | None, cert
     y = 10.0
     for number, trial in enumerate(steps, start=1):
         position, observation = trial["position"], trial["observation"]
-        if observation == "good":
+        if observation == ("bad" if fix else "good"):
             low = max(low, position)
-        elif observation == "bad":
+        elif observation in ("good", "bad"):
             high = min(high, position)
         left = max(high - low, 0)
         css, word = _OBSERVED[observation]

@@ -43,7 +43,7 @@ def _lines(page: Page) -> Iterator[str]:
         lines = (f"{'>' if line.deciding else ' '}{line.number:6} {line.text}" for line in page.excerpt.lines)
         yield from _folded(f"Deciding lines of {page.excerpt.run}", _fence(list(lines)))
     if page.diff:
-        yield from _folded("The culprit's change", _fence([line.text for line in page.diff], language="diff"))
+        yield from _folded(page.words.diff, _fence([line.text for line in page.diff], language="diff"))
     if page.trials:
         yield from _folded(f"Every launch ({len(page.trials)})", _trials(page))
     if page.environment:

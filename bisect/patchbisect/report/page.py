@@ -14,7 +14,7 @@ from patchbisect.report.board import gpus_of
 from patchbisect.report.drawing import Bars, Drawing
 from patchbisect.report.sources import Source, recorded
 from patchbisect.report.text import (
-    CLAIMS,
+    beside,
     machine_words,
     outcome,
     package_words,
@@ -25,6 +25,7 @@ from patchbisect.report.text import (
     surely,
     together,
 )
+from patchbisect.report.words import BREAK, Words, words_of
 from patchbisect.wire import Json
 
 # What keeps a page under a megabyte whatever the log holds: lines around the deciding one, characters of a line,
@@ -107,6 +108,7 @@ class Page:
 
     kind: str
     title: str
+    words: Words
     answer: str
     """One word of the answer: ``found`` … or a run's outcome."""
     headline: str
@@ -133,9 +135,7 @@ class Page:
 
 # --- a bisection ---------------------------------------------------------------------------------------------------
 
-TOGETHER = "Culprits found: they break it only together"
 ANSWERS = {
-    "found": "Culprit found",
     "set": "One of several changes",
     "none": "No change is guilty",
     "inconclusive": "Not decided",
@@ -149,24 +149,26 @@ def of_finding(finding: Json, store: Store) -> Page:
     bad, good = _culprit_and_parent(finding)
     failing = _source(store, bad["run"]) if bad else None
     passing = _source(store, good["run"]) if good else None
-    pair = [(name, source) for name, source in (("culprit", failing), ("parent", passing)) if source]
-    if not culprit:
-        pair = [({"culprit": "bad end", "parent": "good end"}[name], source) for name, source in pair]
+    words = words_of(finding)
+    names = (words.culprit, words.parent) if culprit else ("bad end", "good end")
+    sides = (passing, failing) if finding.get("fix") else (failing, passing)
+    pair = [(name, source) for name, source in zip(names, sides, strict=True) if source]
     trials = finding["trials"]
     left_out = f"{len(trials) - MOST_TRIALS} later launches are not shown" if len(trials) > MOST_TRIALS else ""
     return Page(
         kind="bisection",
         title=f"Bisection {finding.get('id', '')}".strip(),
-        answer=TOGETHER if finding.get("together") else ANSWERS.get(finding["answer"], str(finding["answer"])),
+        words=words,
+        answer=_answer(finding, words),
         headline=shortened(_headline(finding), _SHORT),
-        tone="bad" if finding["answer"] == "found" or finding.get("together") else "open",
+        tone=words.tone if finding["answer"] == "found" or finding.get("together") else "open",
         facts=tuple(_answer_facts(finding)),
         deciding=shortened(bad["verdict"]["deciding"]["text"], _SHORT)
         if bad and bad["verdict"].get("deciding")
         else "",
         made=finding.get("at", ""),
-        proof=tuple(_proof_rows(finding["proof"], shown={trial["run"] for trial in trials[:MOST_TRIALS]})),
-        commands=tuple(_commands(finding.get("reproduce", {}))),
+        proof=tuple(_proof_rows(finding["proof"], words, shown={trial["run"] for trial in trials[:MOST_TRIALS]})),
+        commands=tuple(_commands(finding.get("reproduce", {}), words)),
         points=tuple(_points(finding)),
         trials=tuple(_trial_rows(trials[:MOST_TRIALS])),
         left_out=left_out,
@@ -174,6 +176,7 @@ def of_finding(finding: Json, store: Store) -> Page:
             trials,
             changes=len(finding["timeline"]),
             culprit=culprit["position"] if culprit else None,
+            fix=bool(finding.get("fix")),
             certain=finding["assumed_deterministic"] or finding["confidence"] >= 1.0,
         ),
         memory=_memory(pair),
@@ -186,6 +189,12 @@ def of_finding(finding: Json, store: Store) -> Page:
     )
 
 
+def _answer(finding: Json, words: Words) -> str:
+    if finding.get("together"):
+        return words.found_set
+    return words.found if finding["answer"] == "found" else ANSWERS.get(finding["answer"], str(finding["answer"]))
+
+
 def _headline(finding: Json) -> str:
     if finding["culprit"]:
         return str(finding["culprit"]["title"])
@@ -195,14 +204,15 @@ def _headline(finding: Json) -> str:
 def _culprit_and_parent(finding: Json) -> tuple[Json | None, Json | None]:
     """A failing and a passing launch next to each other: of culprit and parent, else of the two ends."""
     culprit = finding["culprit"]
-    bad_at = culprit["position"] if culprit else len(finding["timeline"])
-    good_at = bad_at - 1 if culprit else 0
+    after = culprit["position"] if culprit else len(finding["timeline"])
+    before = after - 1 if culprit else 0
+    bad_at, good_at = (before, after) if finding.get("fix") else (after, before)
 
     def first(position: int, observation: str) -> Json | None:
         hits = (t for t in finding["trials"] if t["position"] == position and t["observation"] == observation)
         return next(hits, None)
 
-    # A parent that runs the same content as an earlier point was launched there.
+    # A point that runs the same content as an earlier one was launched there.
     good = next((hit for at in range(good_at, -1, -1) if (hit := first(at, "good"))), None)
     bad = first(bad_at, "bad") or next((t for t in finding["trials"] if t["observation"] == "bad"), None)
     return bad, good
@@ -218,20 +228,23 @@ def _answer_facts(finding: Json) -> Iterator[tuple[str, str]]:
             yield "Candidate", shortened(candidate["title"], _SHORT)
     for other in finding.get("others", ())[:12]:
         yield "Breaks it too", shortened(together(other), _SHORT)
-    yield "Between", f"{finding['good']} (good) and {finding['bad']} (bad), {len(finding['timeline'])} changes"
+    for name, value in beside(finding):
+        yield name.capitalize(), shortened(value, 2 * _SHORT)
+    between = words_of(finding).between.format(good=finding["good"], bad=finding["bad"])
+    yield "Between", f"{between}, {len(finding['timeline'])} changes"
 
 
-def _proof_rows(proof: Json, *, shown: set[str]) -> Iterator[ProofRow]:
+def _proof_rows(proof: Json, words: Words, *, shown: set[str]) -> Iterator[ProofRow]:
     for claim, step in proof.items():
         status = step["status"]
         word = status if status in ("confirmed", "refuted") else "open"
         run = step["run"] or ""
-        yield ProofRow(claim=CLAIMS.get(claim, claim), status=status, word=word, run=run, shown=run in shown)
+        yield ProofRow(claim=words.claim(claim), status=status, word=word, run=run, shown=run in shown)
 
 
-def _commands(reproduce: Json) -> Iterator[Command]:
+def _commands(reproduce: Json, words: Words) -> Iterator[Command]:
     for who, how in reproduce.items():
-        yield Command(who=who, task=how["task"], by_hand=how.get("by_hand", ""))
+        yield Command(who=words.who(who), task=how["task"], by_hand=how.get("by_hand", ""))
 
 
 def _points(finding: Json) -> Iterator[PointRow]:
@@ -239,7 +252,7 @@ def _points(finding: Json) -> Iterator[PointRow]:
     for trial in finding["trials"]:
         if trial["position"] is not None and trial["observation"]:
             said.setdefault(trial["position"], []).append(trial["observation"])
-    titles = [f"{finding['good']}: the good end", *(change["title"] for change in finding["timeline"])]
+    titles = [f"{finding['good']}: {words_of(finding).first}", *(change["title"] for change in finding["timeline"])]
     guilty = finding["culprit"]["position"] if finding["culprit"] else None
     for position, title in enumerate(titles[:MOST_POINTS]):
         words = said.get(position, [])
@@ -274,7 +287,8 @@ def _culprit_diff(finding: Json, store: Store, failing: Source | None, passing: 
     if culprit["kind"] != "queue":
         yield DiffLine("hunk", culprit["title"])
         return
-    holder = passing if culprit["title"].startswith("remove") else failing
+    with_it, without_it = (passing, failing) if finding.get("fix") else (failing, passing)
+    holder = without_it if culprit["title"].startswith("remove") else with_it
     text = _patch_text(store, holder, culprit) if holder else None
     if text is None:
         return
@@ -324,6 +338,7 @@ def of_run(source: Source, store: Store) -> Page:
     return Page(
         kind="run",
         title=f"Run {record['id']}",
+        words=BREAK,
         answer=_TOLD[verdict["outcome"]],
         headline=outcome(verdict),
         tone={"ready": "good", "kv-allocated": "good", "void": "open"}.get(verdict["outcome"], "bad"),

@@ -12,6 +12,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from patchbisect.report.words import Words, words_of
+
 Json = Mapping[str, Any]
 
 _COLOURS = {
@@ -28,17 +30,12 @@ _COLOURS = {
     "void": "yellow",
 }
 
-CLAIMS = {
-    "culprit_bad": "with the culprit (its own point): fails",
-    "parent_good": "just before it (its parent): passes",
-    "without_culprit_good": "the bad end without it: passes",
-    "alone_bad": "the good end with it alone: fails",
-}
-
 _TELLING = re.compile(
     r"(torch|triton|transformers|sgl|sglang|flashinfer|nvidia-nccl|nvidia-cublas|cuda|vllm|xgrammar|deep|numpy)",
     re.IGNORECASE,
 )
+
+_FOUND_COLOUR = {"bad": "red", "good": "green"}
 
 _FACTS = ("kv_tokens", "kv_gb", "avail_gb", "total_gb", "weights_gb", "mem_fraction", "cell_size", "tp")
 
@@ -243,14 +240,21 @@ def _fields(pairs: Sequence[tuple[str, str | Text]]) -> Table:
 def finding_page(finding: Json) -> RenderableType:
     """A bisection's answer: the answer, its proof, the deciding line, every trial, and how to see it again."""
     return Group(
-        _answer(finding), Text(), trials_table(finding["trials"]), *_proof(finding["proof"]), *_reproduce(finding)
+        _answer(finding),
+        Text(),
+        trials_table(finding["trials"]),
+        *_proof(finding["proof"], words_of(finding)),
+        *_reproduce(finding),
     )
 
 
 def _answer(finding: Json) -> RenderableType:
     found = finding["answer"] == "found"
     rows: list[tuple[str, str | Text]] = [
-        ("culprit", Text(printable(finding["culprit"]["title"]), style="bold red"))
+        (
+            words_of(finding).culprit,
+            Text(printable(finding["culprit"]["title"]), style=f"bold {_FOUND_COLOUR[words_of(finding).tone]}"),
+        )
         if finding["culprit"]
         else ("answer", Text(finding["answer"], style="bold yellow")),
         ("because", finding["reason"]),
@@ -261,6 +265,7 @@ def _answer(finding: Json) -> RenderableType:
         kind = "together" if finding.get("together") else "candidate"
         rows += [(kind, candidate["title"]) for candidate in finding["candidates"][:12]]
     rows += [("also", together(other)) for other in finding.get("others", ())[:12]]
+    rows += beside(finding)
     rows.append(("line", shortened(_deciding(finding), 300)))
     return _fields(rows)
 
@@ -273,7 +278,25 @@ def together(changes: Sequence[Json]) -> str:
 def surely(finding: Json) -> str:
     """How sure, on what it rests."""
     assumed = ", assuming that the same point always ends the same way" if finding["assumed_deterministic"] else ""
-    return f"{finding['confidence']:.0%} after {finding['launches']} launches{assumed}"
+    known = f" and {finding['reused']} known before" if finding.get("reused") else ""
+    return f"{finding['confidence']:.0%} after {finding['launches']} launches{known}{assumed}"
+
+
+def beside(finding: Json) -> list[tuple[str, str]]:
+    """What a finding tells beside its answer: the part of the patch that is guilty, and what became of the baseline."""
+    rows = []
+    if inside := finding.get("inside"):
+        part = inside["culprit"]["title"] if inside["culprit"] else together(inside["candidates"])
+        rows.append(("inside", f"{part}: {inside['reason']}" if part else inside["reason"]))
+    if baseline := finding.get("baseline"):
+        changed = "; ".join(f"{each['field']}: {each['then']} -> {each['now']}" for each in baseline["differences"])
+        rows.append(
+            (
+                "baseline",
+                f"started in run {baseline['run']} of {baseline['created']}; since then: {changed or 'nothing'}",
+            )
+        )
+    return rows
 
 
 def _deciding(finding: Json) -> str:
@@ -303,20 +326,20 @@ def trials_table(trials: Sequence[Json]) -> Table:
     return table
 
 
-def _proof(proof: Json) -> list[RenderableType]:
+def _proof(proof: Json, words: Words) -> list[RenderableType]:
     if not proof:
         return []
     table = Table.grid(padding=(0, 2))
     for claim, step in proof.items():
         word = step["status"].partition(":")[0]
-        _add(table, CLAIMS.get(claim, claim), coloured(word, step["status"]), step["run"] or "")
+        _add(table, words.claim(claim), coloured(word, step["status"]), step["run"] or "")
     return [Text(), Text("proof", style="bold"), table]
 
 
 def _reproduce(finding: Json) -> list[RenderableType]:
     lines: list[RenderableType] = []
     for who, how in finding.get("reproduce", {}).items():
-        lines += [Text(), Text(f"{who} again", style="bold"), Text(how["task"])]
+        lines += [Text(), Text(f"{words_of(finding).who(who)} again", style="bold"), Text(how["task"])]
         if how.get("by_hand"):
             lines.append(Text(printable(how["by_hand"]), style="dim"))
     return lines

@@ -1,0 +1,69 @@
+"""The words of a finding: of one that looked for what broke a start, and of one that looked for what repaired it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """How a page and a terminal speak of the change that was found."""
+
+    culprit: str
+    parent: str
+    found: str
+    found_set: str
+    diff: str
+    first: str
+    between: str
+    """With ``{good}`` and ``{bad}``, the first and the last point of the timeline."""
+    claims: Mapping[str, str]
+    tone: str
+
+    def claim(self, name: str) -> str:
+        return self.claims.get(name, name)
+
+    def who(self, name: str) -> str:
+        """The finding calls its two sides culprit and parent, whichever way it looked."""
+        return {"culprit": self.culprit, "parent": self.parent}.get(name, name)
+
+
+BREAK = Words(
+    culprit="culprit",
+    parent="parent",
+    found="Culprit found",
+    found_set="Culprits found: they break it only together",
+    diff="The culprit's change",
+    first="the good end",
+    between="{good} (good) and {bad} (bad)",
+    claims={
+        "culprit_bad": "with the culprit (its own point): fails",
+        "parent_good": "just before it (its parent): passes",
+        "without_culprit_good": "the bad end without it: passes",
+        "alone_bad": "the good end with it alone: fails",
+    },
+    tone="bad",
+)
+
+FIX = Words(
+    culprit="fix",
+    parent="before it",
+    found="Fix found",
+    found_set="Fix found: these repair it only together",
+    diff="The change that repairs it",
+    first="the older end",
+    between="{good} (older, fails) and {bad} (newer, starts)",
+    claims={
+        "culprit_bad": "with the fix (its own point): passes",
+        "parent_good": "just before it: fails",
+        "without_culprit_good": "the newer end without it: fails",
+        "alone_bad": "the older end with it alone: passes",
+    },
+    tone="good",
+)
+
+
+def words_of(finding: Mapping[str, Any]) -> Words:
+    return FIX if finding.get("fix") else BREAK
