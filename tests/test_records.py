@@ -160,6 +160,7 @@ def test_a_record_of_a_later_schema_is_refused_and_an_old_one_read(store: Store)
 def test_records_of_older_days_stay_readable(old: str) -> None:
     kept = Store(OLD)
     loaded = kept.load(old)
+    assert loaded.made_by == ""
     assert loaded.judged.outcome == json.loads((OLD / old / "record.json").read_text())["verdict"]["outcome"]
     assert kept.row(next(d for d in kept.documents() if d["id"] == old))["outcome"] == loaded.judged.outcome
     assert b"Load weight begin" in kept.log(old)

@@ -22,6 +22,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from patchbisect import __version__
 from patchbisect.config import nearest
 from patchbisect.errors import UsageError
 from patchbisect.model import Outcome, Verdict
@@ -104,6 +105,8 @@ class Record(BaseModel):
     """Seconds: prepare, launch, decide, stop, total."""
     stop: Mapping[str, Any] = Field(default_factory=dict)
     tags: tuple[str, ...] = ()
+    made_by: str = Field(default_factory=lambda: __version__)
+    """The version of patchbisect that wrote it; empty in records of before it was noted."""
     origin: str = "trial"
     """``trial``: launched by us. ``adopted``: made from the log of a server that somebody started by hand.
     ``imported``: came in a bundle. Only a trial may stand in for a launch."""
@@ -362,7 +365,7 @@ def _current(document: Json, path: Path) -> Json:
     schema = document.get("schema_version", SCHEMA)
     if schema > SCHEMA:
         raise UsageError(f"{path}: schema {schema}, this patchbisect reads up to {SCHEMA}", remedy="update patchbisect")
-    return document
+    return {"made_by": "", **document}
 
 
 def _written(record: Record) -> str:

@@ -189,9 +189,8 @@ def _search_line(board: Board) -> str:
     words = [f"{search['candidates']} of {search['changes']} changes left to suspect"]
     if search.get("confidence") is not None:
         words.append(f"{search['confidence']:.0%} sure")
-    words.append(
-        f"launch {search['launches'] + 1} of about {max(math.ceil(search['expected']), search['launches'] + 1)}"
-    )
+    done, expected = search["launches"], math.ceil(search["expected"])
+    words.append(f"launch {done + 1} of about {expected}" if expected > done else f"{done} launches")
     if (left := board.seconds_to_go) is not None:
         words.append(f"about {duration(left)} to go")
     return ", ".join(words)

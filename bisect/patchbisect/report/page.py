@@ -293,6 +293,8 @@ def _culprit_diff(finding: Json, store: Store, failing: Source | None, passing: 
     if text is None:
         return
     lines = text.decode(errors="replace").splitlines()
+    # Of a mail only what a reader wants: the line with the id of a commit is nobody's.
+    lines = lines[1:] if lines and lines[0].startswith("From ") else lines
     for line in lines[:DIFF_LINES]:
         yield DiffLine(_diff_kind(line), line[:LINE_CHARACTERS])
     if len(lines) > DIFF_LINES:

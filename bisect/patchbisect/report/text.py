@@ -143,7 +143,7 @@ def record_page(record: Json) -> RenderableType:
         [
             ("run", record["id"] + made),
             ("named", " ".join(record["tags"])),
-            ("created", record["created"]),
+            ("created", record["created"] + (f" by patchbisect {record['made_by']}" if record["made_by"] else "")),
             ("box", record["box"]),
             ("point", _point(point)),
             ("base", _base(point, code)),
