@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchbisect.model import Outcome
+from patchbisect.model import Outcome, Signals
 from patchbisect.startup import Classifier, classify
 from tests.startup.handed import ALL, Case, differences
 
@@ -44,13 +44,14 @@ def test_never_ready_nor_oom_before_the_deciding_line(case: Case) -> None:
             assert whole.reached_ready
 
 
+@pytest.mark.parametrize("known", [Signals(), Signals(alive=True, silent_for_s=0.5)], ids=["nothing known", "alive"])
 @each_case
-def test_a_final_verdict_is_that_of_the_whole_log(case: Case) -> None:
+def test_a_final_verdict_is_that_of_the_whole_log(case: Case, known: Signals) -> None:
     whole = classify(case.text, case.signals)
     reader = Classifier()
     for line in case.lines:
         reader.feed(line)
-        early = reader.verdict()
+        early = reader.verdict(known)
         if early.final:
             assert (early.outcome, early.stage, early.role, early.cause, early.signature) == (
                 whole.outcome,
@@ -60,3 +61,19 @@ def test_a_final_verdict_is_that_of_the_whole_log(case: Case) -> None:
                 whole.signature,
             )
             return
+
+
+TOLD = ("Received sigquit from a child", "scheduler is dead", "SIGQUIT received")
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in ALL if any(words in case.text for words in TOLD)], ids=lambda case: case.id
+)
+def test_a_failure_is_final_before_the_process_is_gone(case: Case) -> None:
+    """At the latest when the launcher says that a child failed; nothing is known but that it lives."""
+    reader = Classifier()
+    for line in case.lines:
+        reader.feed(line)
+        if any(words in line for words in TOLD):
+            break
+    assert reader.verdict(Signals(alive=True)).final
