@@ -165,6 +165,37 @@ def test_basics_for_keyboard_and_screen_reader_hold(finding: dict[str, Any], sto
     assert all(a.get("tabindex") == "0" and a.get("aria-label") for a in scrolling)
 
 
+def test_every_tag_is_closed_where_it_was_opened(finding: dict[str, Any], store: Store) -> None:
+    class Nesting(HTMLParser):
+        stack: list[str]
+
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            if tag not in ("meta", "br"):
+                self.stack.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            assert self.stack.pop() == tag
+
+    parser = Nesting()
+    parser.stack = []
+    parser.feed(rendered(hostile(finding, store), store))
+    assert parser.stack == []
+
+
+def test_a_secret_that_only_the_server_knew_is_not_shown(finding: dict[str, Any], store: Store) -> None:
+    bad = finding["proof"]["culprit_bad"]["run"]
+    made = store.load(bad)
+    store.remove(bad)
+    log = builder.case("cpu/04-unbound").replace(
+        b"UnboundLocalError: cannot", b"loading with hf_abcdefghijklmnopqrstuv api_key='letmein99' cannot"
+    )
+    store.save(made, Attachments(log=log))
+    text = rendered(finding, store)
+    assert "hf_abcdefghijklmnopqrstuv" not in text
+    assert "letmein99" not in text
+    assert "loading with ***" in text
+
+
 def test_pictures_are_there(finding: dict[str, Any], store: Store) -> None:
     text = rendered(finding, store)
     for title in ("What was left to suspect after each launch", "Where the memory of each rank went"):

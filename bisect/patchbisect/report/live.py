@@ -118,7 +118,8 @@ def _broadcast(directory: Path) -> Iterator[Sink]:
     for path in directory.glob("*.jsonl"):
         if not _alive(path):
             path.unlink(missing_ok=True)
-    descriptor = os.open(directory / f"{os.getpid()}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    path = directory / f"{os.getpid()}.jsonl"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
 
     def tell(message: Json) -> None:
         # Unbuffered: what could not be written now must not come back as an error at the end.
@@ -130,6 +131,8 @@ def _broadcast(directory: Path) -> Iterator[Sink]:
     finally:
         tell({"kind": "end"})
         os.close(descriptor)
+        # Whoever follows has it open and reads the end; whoever comes now finds nothing running.
+        path.unlink(missing_ok=True)
 
 
 def running(state: Path) -> list[Path]:

@@ -12,6 +12,7 @@ from patchbisect.redact import MASK
 from patchbisect.report import drawing
 from patchbisect.report.board import gpus_of
 from patchbisect.report.drawing import Bars, Drawing
+from patchbisect.report.scrub import without_secrets
 from patchbisect.report.sources import Source, recorded
 from patchbisect.report.text import (
     beside,
@@ -443,10 +444,15 @@ def _excerpt(source: Source) -> Excerpt | None:
     return Excerpt(
         run=source.name,
         lines=tuple(
-            LogLine(number, printable(text.rstrip("\r"))[:LINE_CHARACTERS], number == deciding.line)
+            LogLine(number, _shown_line(text)[:LINE_CHARACTERS], number == deciding.line)
             for number, text in enumerate(shown, start=first)
         ),
     )
+
+
+def _shown_line(text: str) -> str:
+    """A line of a log. A trial's log holds no secret that we gave it; the server may know others."""
+    return without_secrets(printable(text.rstrip("\r")))
 
 
 def _environment(source: Source | None) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,57 @@
+"""A launch in one shell, watched from another. The server is the fake one that ships with the package."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fake_project import MUTE, PROGRAM, FakeProject, clean_environment, fake_project
+
+pytestmark = pytest.mark.ci
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> FakeProject:
+    return fake_project(tmp_path, guilty=0, patches=1, base=MUTE)
+
+
+@pytest.fixture
+def launching(project: FakeProject) -> Iterator[subprocess.Popen[str]]:
+    """A launch whose server says nothing, from the moment that it was started."""
+    words = [str(PROGRAM), "launch", "--point", "clean", "--wait-for-box", "120"]
+    process = subprocess.Popen(
+        words, cwd=project.root, env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.strip().startswith("launching on port"):
+            break
+    yield process
+    process.send_signal(signal.SIGINT)
+    process.stderr.read()
+    process.wait()
+
+
+def test_another_shell_sees_what_goes_on(project: FakeProject, launching: subprocess.Popen[str]) -> None:
+    (running,) = project.json("watch")["running"]
+    assert running["pid"] == launching.pid
+    assert running["what"].startswith("launch of clean on local")
+    assert running["launches"][0]["ranks"] == {"": "import"}
+    once = project.run("watch", "--once")
+    assert "launching on port" in once.stderr
+    assert once.returncode == 0
+
+
+def test_a_watcher_leaves_with_the_launch(project: FakeProject, launching: subprocess.Popen[str]) -> None:
+    watcher = subprocess.Popen(
+        [str(PROGRAM), "watch"], cwd=project.root, env=clean_environment(), stderr=subprocess.PIPE, text=True
+    )
+    assert watcher.stderr is not None
+    assert "launch of clean" in watcher.stderr.readline()
+    launching.send_signal(signal.SIGINT)
+    assert "stopping" in watcher.stderr.read()
+    assert watcher.wait() == 0
+    assert json.loads(project.run("watch", "--json").stdout) == {"running": []}
