@@ -92,6 +92,18 @@ GOOD = [
         PROFILED,
         'try:\n    logger.info(f"{1 / cell_size:.3f} {self.nope[0]}")\nexcept Exception:\n    logger.info("no")',
     ),
+    good(
+        "a handler for that",
+        PROFILED,
+        "try:\n    logger.info(effective_layer_ids)\nexcept UnboundLocalError:\n    pass",
+    ),
+    good(
+        "asked for in locals", PROFILED, 'if "effective_layer_ids" in locals():\n    logger.info(effective_layer_ids)'
+    ),
+    good("a logger's level", PROFILED, "if logger.isEnabledFor(logging.DEBUG):\n    logger.debug(cell_size)"),
+    good("an attribute that hasattr found", POOLED, 'if hasattr(self, "no"):\n    logger.info("%s", self.no)'),
+    good("an attribute set before", POOLED, 'logger.info("%s", self.max_total_num_tokens)'),
+    good("the name of a type", PROFILED, 'logger.info("%s", type(self.model).__name__)'),
     good("a comment", PROFILED, "# The pool is sized from here on."),
     good("formatted before as well", LOADED, 'logger.info(f"free={after_avail_memory:.2f}")'),
     good(
@@ -170,6 +182,16 @@ BAD = [
     bad("break", TURNING, "break", "control-flow", indent=20),
     bad("continue", TURNING, "continue", "control-flow", indent=20),
     bad("a loop without end", PROFILED, "while cell_size:\n    pass", "control-flow", runnable=True),
+    bad("text joined with a number", PROFILED, 'logger.info("cell " + cell_size)', "may-raise", runnable=True),
+    bad("an attribute of a number", PROFILED, "logger.info(cell_size.shape)", "may-raise", runnable=True),
+    bad(
+        "an attribute that SGLang asks for",
+        PROFILED,
+        "logger.info(self.model_config.hf_config.num_nextn_predict_layers)",
+        "attribute",
+        runnable=True,
+    ),
+    bad("an attribute that comes later", LOADED, "logger.info(self.max_running_requests)", "attribute", runnable=True),
     bad("an iterator used up", TURNING, 'logger.info("%s", list(gen))', "consumes", indent=20),
     bad("sys.exit", PROFILED, "import sys\nsys.exit(1)", "call", runnable=True),
     bad("format of an unknown", POOLED, 'logger.info(f"{self.server_args.mem_fraction_static:.3f}")', "format"),

@@ -13,7 +13,7 @@ from patchbisect.maintain.review import Review, State, compare_states
 from patchbisect.model import Base, Patch, Pin
 from patchbisect.patchqueue import Queue, parse_pin, survey_patch
 from patchbisect.records import Store
-from patchbisect.upstream import Git, Mirror
+from patchbisect.upstream import PACKAGE, Git, Mirror
 
 Files = Mapping[str, bytes]
 
@@ -50,6 +50,16 @@ def reader(mirror: Mirror, base: Base) -> Read:
 def lint_files(files: Files, *, mirror: Mirror, only: tuple[int, ...] = ()) -> list[Finding]:
     """Lint of a whole folder on its pin."""
     base = Base(pin=pin_in(files))
+    commit = mirror.base(base).commit
+    store = Git(mirror.path)
+
+    def unknown(name: str) -> bool:
+        """Whether no file of SGLang's package holds the word."""
+        return (
+            store.run("grep", "--quiet", "--word-regexp", "--fixed-strings", "-e", name, commit, "--", PACKAGE).status
+            == 1
+        )
+
     elsewhere = [name for name in _with_range(files) if not _is_for(mirror, base, files, name)]
     return lint(
         {name: data for name, data in files.items() if name.endswith(".patch")},
@@ -57,6 +67,7 @@ def lint_files(files: Files, *, mirror: Mirror, only: tuple[int, ...] = ()) -> l
         diagnose=diagnose,
         only=only,
         elsewhere=elsewhere,
+        unknown=unknown,
     )
 
 

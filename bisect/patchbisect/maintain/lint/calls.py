@@ -12,7 +12,7 @@ LOG_METHODS = frozenset({"debug", "info", "warning", "error", "critical", "log",
 _LOGGER_NAMES = frozenset({"logger", "log", "_logger", "LOGGER", "LOG"})
 
 _BUILTINS = words(
-    "len repr str int float bool round abs min max sum sorted list tuple dict set frozenset type isinstance "
+    "len vars dir repr str int float bool round abs min max sum sorted list tuple dict set frozenset type isinstance "
     "issubclass hasattr getattr callable id format range enumerate zip hex bin any all divmod print hash ascii chr "
     "ord reversed"
 )
@@ -25,7 +25,9 @@ _FUNCTIONS = words(
     "torch.cuda.memory_allocated torch.cuda.memory_reserved torch.cuda.max_memory_allocated "
     "torch.cuda.max_memory_reserved torch.cuda.is_available torch.cuda.is_initialized torch.cuda.device_count "
     "torch.is_grad_enabled torch.is_inference_mode_enabled torch.is_tensor torch.compiler.is_compiling "
-    "torch.get_default_dtype torch.distributed.is_initialized torch.distributed.is_available sys.stdout.flush "
+    ""
+    "torch.get_default_dtype torch.distributed.is_initialized torch.distributed.is_available sys.stdout.write sys.stderr.write "
+    "sys.stdout.flush "
     "sys.stderr.flush collections.defaultdict collections.Counter collections.deque"
 )
 _METHODS = words(
@@ -33,6 +35,7 @@ _METHODS = words(
     "format join split rsplit strip lstrip rstrip upper lower title startswith endswith replace hex total_seconds "
     "isoformat strftime partition rpartition count qsize empty is_set locked ljust rjust center zfill "
     "is_floating_point "
+    "isEnabledFor getEffectiveLevel "
     "parameters named_parameters buffers named_buffers modules named_modules children named_children"
 )
 SYNC_METHODS = words("item cpu tolist numpy cuda to synchronize nonzero is_nonzero wait wait_stream")
@@ -154,6 +157,8 @@ class Calls:
     def _of_arguments(node: ast.Call, name: str) -> Refusal | None:
         if name == "getattr" and len(node.args) == 2:
             return Refusal("may-raise", f"{_shown(node)} raises AttributeError", "Give getattr a default.")
+        if name == "vars" and not node.args:
+            return Refusal("call", f"{_shown(node)} {_WHY['locals']}")
         return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -44,11 +44,12 @@ def lint(
     where: str = "patches",
     only: Sequence[int] = (),
     elsewhere: Collection[str] = (),
+    unknown: Callable[[str], bool] = lambda name: False,
 ) -> list[Finding]:
     """Every finding for a folder of patches by name, in patch order; ``only`` limits it to some numbers.
 
     ``read`` gives the pin's files. Patches with ``Enabled: no``, and those named in ``elsewhere`` (their Upstream:
-    range does not hold the pin), are read, but not applied.
+    range does not hold the pin), are read, but not applied. ``unknown``: whether no file of SGLang holds a word.
     """
     queue, faults = survey(files, where=where)
     findings = [_of_fault(fault) for fault in faults]
@@ -61,7 +62,7 @@ def lint(
     wanted = [linted for linted in done if not only or linted.patch.number in only]
     said = diagnose({text for linted in wanted for effect in linted.python for text in _compiling(effect)})
     for linted in wanted:
-        found = [*_placement(linted), *_code(linted, said=said), *_message(linted)]
+        found = [*_placement(linted), *_code(linted, said=said, unknown=unknown), *_message(linted)]
         findings += waive(linted.patch, found)
     names = {linted.patch.name for linted in wanted}
     chosen = [found for found in findings if not only or found.patch in names]
@@ -133,7 +134,9 @@ def _anchors(patch: Patch, effect: Effect) -> Iterator[Finding]:
             )
 
 
-def _code(linted: Linted, *, said: Mapping[str, tuple[object, ...]]) -> Iterator[Finding]:
+def _code(
+    linted: Linted, *, said: Mapping[str, tuple[object, ...]], unknown: Callable[[str], bool] = lambda name: False
+) -> Iterator[Finding]:
     instrumentation = (linted.patch.trailer("Kind") or "").lower() == "instrumentation"
     if instrumentation:
         yield from _files(linted)
@@ -146,7 +149,9 @@ def _code(linted: Linted, *, said: Mapping[str, tuple[object, ...]]) -> Iterator
         before = effect.before or ""
         if _syntax_fault(before):
             continue
-        complaints = judge(before, effect.after) if instrumentation and effect.before is not None else []
+        complaints = (
+            judge(before, effect.after, unknown=unknown) if instrumentation and effect.before is not None else []
+        )
         for complaint in complaints:
             assert complaint.rule in BEHAVIOUR
             yield _finding(

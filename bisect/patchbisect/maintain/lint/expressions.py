@@ -31,8 +31,15 @@ class Guards:
     numbers: frozenset[str] = frozenset()
     exists: frozenset[str] = frozenset()
     true_calls: frozenset[str] = frozenset()
-    safe: bool = False
-    """Inside an added ``try`` whose handler takes every Exception."""
+    caught: frozenset[str] = frozenset()
+    """What the handlers of an added ``try`` around it take."""
+
+    def catches(self, *names: str) -> bool:
+        return bool(self.caught & {"Exception", "BaseException", *names})
+
+    @property
+    def safe(self) -> bool:
+        return self.catches("TypeError", "ValueError", "AttributeError", "LookupError", "KeyError", "IndexError")
 
     def when(self, test: ast.expr, *, holds: bool) -> Guards:
         """The guards where ``test`` came out so."""
@@ -103,15 +110,20 @@ class Inspector:
     report: Report
     new: frozenset[int]
     own: frozenset[str]
+    guarded: set[int]
+    """Where ids of reads are put that are safe whatever is bound."""
     kinds: Kinds = field(init=False)
 
     def __post_init__(self) -> None:
         self.kinds = Kinds(self.scope)
 
     def expression(self, node: ast.AST | None, guards: Guards) -> None:
-        if node is None:
+        if node is None or _asks_locals(node):
             return
         match node:
+            case ast.Name(id=name):
+                if guards.catches("NameError", "UnboundLocalError") or _in_locals(name) in guards.exists:
+                    self.guarded.add(id(node))
             case ast.BoolOp(values=values):
                 self._chain(node, values, guards)
                 return
@@ -131,7 +143,7 @@ class Inspector:
             case ast.Subscript():
                 self._subscript(node, guards)
             case ast.Attribute():
-                self._of_none(node, node.value, guards, what=f"has no .{node.attr}")
+                self._attribute(node, guards)
             case ast.Await() | ast.Yield() | ast.YieldFrom():
                 word = "await" if isinstance(node, ast.Await) else "yield"
                 self.report("control-flow", node, f"{word} hands control to other code", "Take it out.")
@@ -177,6 +189,10 @@ class Inspector:
         refusal = calls.refusal(node)
         if refusal and not (refusal.rule == "may-raise" and self._cannot_raise(node, guards)):
             self.report(refusal.rule, node, refusal.why, refusal.remedy)
+        if name == "sys.stdout.write":
+            self.report(
+                "flush", node, "writes to stdout and does not flush", "Use the file's logger, or print(flush=True)."
+            )
         if name == "print":
             self._print(node, guards)
         elif calls.is_log(node):
@@ -282,9 +298,19 @@ class Inspector:
             return
         if isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mod):
             self._divisor(node, node.right, guards)
+        if isinstance(node.op, ast.Add):
+            self._joined(node, guards)
         if not isinstance(node.op, ast.BitOr):
             for side in (node.left, node.right):
                 self._of_none(node, side, guards, what="cannot be calculated with")
+
+    def _joined(self, node: ast.BinOp, guards: Guards) -> None:
+        """Text can only be added to text."""
+        kinds = {self.kinds.of(node.left), self.kinds.of(node.right)}
+        if Kind.TEXT in kinds and kinds != {Kind.TEXT} and not self._cannot_raise(node, guards):
+            other = node.right if self.kinds.of(node.left) is Kind.TEXT else node.left
+            why = f"{ast.unparse(other)} may be no text, and cannot be joined with text"
+            self.report("may-raise", node, why, "Write an f-string.")
 
     def _percent(self, node: ast.BinOp, guards: Guards) -> None:
         if not isinstance(node.left, ast.Constant) or isinstance(node.right, ast.Dict):
@@ -296,8 +322,19 @@ class Inspector:
             return
         self._placeholders(of_percent(str(node.left.value), values), node, guards)
 
+    def _attribute(self, node: ast.Attribute, guards: Guards) -> None:
+        if guards.catches("AttributeError") or ast.dump(node) in guards.exists:
+            self.guarded.add(id(node))
+            return
+        self._of_none(node, node.value, guards, what=f"has no .{node.attr}")
+        example: object = {Kind.INT: 0, Kind.FLOAT: 0.0, Kind.TEXT: ""}.get(self.kinds.of(node.value))
+        if example is not None and not hasattr(example, node.attr) and not self._cannot_raise(node, guards):
+            what = type(example).__name__
+            self.report("may-raise", node, f"{ast.unparse(node.value)} is {what}, which has no .{node.attr}", "")
+
     def _divisor(self, node: ast.AST, divisor: ast.expr, guards: Guards) -> None:
-        if guards.safe or self._non_zero(divisor, guards) or self._cannot_raise(node, guards):
+        caught = guards.catches("ZeroDivisionError", "ArithmeticError")
+        if caught or self._non_zero(divisor, guards) or ast.dump(node) in self.evidence.evaluated:
             return
         if self.kinds.of(divisor) is Kind.TEXT:
             return
@@ -441,6 +478,19 @@ def _takes_next(node: ast.AST, name: str) -> bool:
 def _load(node: ast.expr) -> str:
     """The dump of an expression as if it were read."""
     return ast.dump(node).replace("ctx=Store()", "ctx=Load()")
+
+
+def _asks_locals(node: ast.AST) -> bool:
+    """``"x" in locals()`` only looks at names."""
+    return (
+        isinstance(node, ast.Compare)
+        and isinstance(node.ops[0], ast.In)
+        and (ast.unparse(node.comparators[0]) in ("locals()", "globals()") and isinstance(node.left, ast.Constant))
+    )
+
+
+def _in_locals(name: str) -> str:
+    return ast.dump(ast.parse(f"locals()[{name!r}]", mode="eval").body)
 
 
 def _positive(value: object) -> bool:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
+from patchbisect.maintain.lint.attributes import asked_for, read_too_early, setters
 from patchbisect.maintain.lint.bound import Flow, State, constant_truth, dotted, flow_of
 from patchbisect.maintain.lint.edits import Added, Edits, compare
 from patchbisect.maintain.lint.evidence import Evidence, around
 from patchbisect.maintain.lint.expressions import Guards, Inspector
 from patchbisect.maintain.lint.scopes import BUILTINS, Function, Scope, imported, parameters, scopes_of
 
-_BROAD = frozenset({"Exception", "BaseException"})
 _LEAVE = (
     "Leave SGLang's statements as they are and add one of your own; a patch that changes code is a fix or experiment."
 )
@@ -31,18 +31,22 @@ class Complaint:
     gone: bool = False
 
 
-def judge(before: str, after: str) -> list[Complaint]:
-    """What an instrumentation patch does to a file that it should not. Both texts must parse (else SyntaxError)."""
+def judge(before: str, after: str, *, unknown: Callable[[str], bool] = lambda name: False) -> list[Complaint]:
+    """What an instrumentation patch does to a file that it should not. Both texts must parse (else SyntaxError).
+
+    ``unknown`` tells whether no file of SGLang holds a word; it is asked about attributes that this file does not.
+    """
     old, new = ast.parse(before), ast.parse(after)
     edits = compare(old, new)
-    judge_ = _Judge(tree=new, before=before, edits=edits)
+    judge_ = _Judge(tree=new, before=before, edits=edits, unknown=unknown)
     judge_.run()
     return sorted(judge_.complaints)
 
 
 class _Judge:
-    def __init__(self, *, tree: ast.Module, before: str, edits: Edits) -> None:
+    def __init__(self, *, tree: ast.Module, before: str, edits: Edits, unknown: Callable[[str], bool]) -> None:
         self.tree = tree
+        self.unknown = unknown
         self.before = before
         self.edits = edits
         self.new = frozenset(id(node) for added in edits.added for node in ast.walk(added.node))
@@ -50,7 +54,8 @@ class _Judge:
         self.own = frozenset(self._own_names())
         self.complaints: set[Complaint] = set()
         self.flows: dict[int, Flow] = {}
-        self.evidence: dict[int, Evidence] = {}
+        self.guarded: set[int] = set()
+        """Ids of added nodes that a handler or a test around them, added too, makes safe to read."""
 
     def run(self) -> None:
         for statement in self.edits.removed:
@@ -94,7 +99,9 @@ class _Judge:
                     if id(node) not in inside:
                         continue
                     flow = flow or self._flow(scope)
-                    if id(node) in flow.uncertain and _as_load(name) not in evidence.evaluated:
+                    if id(node) in self.guarded or _as_load(name) in evidence.evaluated:
+                        continue
+                    if id(node) in flow.uncertain:
                         self._complain("unbound", node.lineno, self._why_unbound(scope, name), _AFTER_BOUND)
         self._check_attributes(added, evidence, inside)
 
@@ -109,40 +116,45 @@ class _Judge:
         return f"{name} is bound at line {places}, but not on every path that gets here"
 
     def _check_attributes(self, added: Added, evidence: Evidence, inside: set[int]) -> None:
-        """In ``__init__``: attributes that this class sets, all of them in ``__init__``, but not yet."""
-        if len(added.owners) < 2 or not isinstance(added.owners[-2], ast.ClassDef):
-            return
-        method, own = added.owners[-1], added.owners[-2]
-        assert isinstance(own, ast.ClassDef)
-        if not isinstance(method, ast.FunctionDef) or method.name != "__init__" or not parameters(method):
-            return
-        first = parameters(method)[0].arg
-        flow = self._flow(self.scopes[id(method)])
+        asked = asked_for(self.tree, new=self.new)
         for node in ast.walk(added.node):
-            if not (isinstance(node, ast.Attribute) and id(node) in flow.uncertain and id(node) in inside):
+            if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load) or id(node) in self.guarded:
                 continue
-            if not (isinstance(node.value, ast.Name) and node.value.id == first):
+            if ast.dump(node) in evidence.evaluated:
                 continue
-            setters = self._setters(own, node.attr)
-            if setters and all(name == "__init__" for name, _ in setters) and ast.dump(node) not in evidence.evaluated:
-                line = min(line for _, line in setters)
-                why = f"{first}.{node.attr} is set at line {line}, not on every path that gets here"
+            if why := self._of_self(added, node) or self._asked_for(node, asked):
                 self._complain("attribute", node.lineno, why, _AFTER_BOUND)
 
-    def _setters(self, own: ast.ClassDef, attribute: str) -> list[tuple[str, int]]:
-        """Each place in a class that sets an attribute or defines it: (name of the method or "", line)."""
-        found: list[tuple[str, int]] = []
-        for statement in own.body:
-            method = statement.name if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) else ""
-            if method == attribute:
-                found.append(("", statement.lineno))
-            for node in ast.walk(statement):
-                stores = isinstance(getattr(node, "ctx", None), ast.Store) and id(node) not in self.new
-                if isinstance(node, ast.Attribute) and node.attr == attribute and stores:
-                    found.append((method, node.lineno))
-                elif not method and isinstance(node, ast.Name) and node.id == attribute and stores:
-                    found.append(("", node.lineno))
-        return found
+    def _of_self(self, added: Added, node: ast.Attribute) -> str:
+        """Why ``self.x`` may not be there, ``""`` where nothing speaks against it."""
+        if len(added.owners) < 2 or not isinstance(added.owners[-2], ast.ClassDef):
+            return ""
+        method, own = added.owners[-1], added.owners[-2]
+        if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) or not parameters(method):
+            return ""
+        first = parameters(method)[0]
+        if not (isinstance(node.value, ast.Name) and node.value.id == first.arg):
+            return ""
+        assert isinstance(own, ast.ClassDef)
+        found = setters(own, node.attr, new=self.new)
+        shown = f"{first.arg}.{node.attr}"
+        if not found:
+            alone = not own.bases and first.annotation is None and "__getattr__" not in self.before
+            known = re.search(rf"\b{re.escape(node.attr)}\b", self.before) or not (alone or self.unknown(node.attr))
+            return "" if known else f"nothing sets {shown}"
+        line = min(line for _, line in found)
+        in_init = method.name == "__init__" and all(name == "__init__" for name, _ in found)
+        if in_init and id(node) in self._flow(self.scopes[id(method)]).uncertain:
+            return f"{shown} is set at line {line}, not on every path that gets here"
+        if all(name for name, _ in found) and read_too_early(own, node):
+            return f"{shown} is set at line {line}, but the constructor gets here before"
+        return ""
+
+    def _asked_for(self, node: ast.Attribute, asked: Mapping[str, int]) -> str:
+        """An attribute that SGLang never reads without asking whether it is there."""
+        if node.attr not in asked or re.search(rf"\.{re.escape(node.attr)}\b", self.before):
+            return ""
+        return f"{ast.unparse(node)} may be missing: line {asked[node.attr]} asks for it"
 
     # Names
 
@@ -257,7 +269,12 @@ class _Statements:
     def statement(self, node: ast.stmt, *, scope: Scope, guards: Guards, loops: int, own: bool) -> None:
         """``loops``: how many added loops are around; ``own``: inside a function that the patch brings."""
         inspector = Inspector(
-            scope=scope, evidence=self.evidence, report=self._report(guards), new=self.judge.new, own=self.judge.own
+            scope=scope,
+            evidence=self.evidence,
+            report=self._report,
+            new=self.judge.new,
+            own=self.judge.own,
+            guarded=self.judge.guarded,
         )
 
         def block(statements: list[ast.stmt], guards: Guards = guards, loops: int = loops) -> None:
@@ -314,12 +331,8 @@ class _Statements:
                 for part in ast.iter_child_nodes(node):
                     inspector.expression(part, guards)
 
-    def _report(self, guards: Guards):  # type: ignore[no-untyped-def]
-        def report(rule: str, node: ast.AST, why: str, remedy: str) -> None:
-            if not (guards.safe and rule in ("format", "division", "may-raise")):
-                self.judge._complain(rule, getattr(node, "lineno", self.added.node.lineno), why, remedy)
-
-        return report
+    def _report(self, rule: str, node: ast.AST, why: str, remedy: str) -> None:
+        self.judge._complain(rule, getattr(node, "lineno", self.added.node.lineno), why, remedy)
 
     def _control_flow(self, node: ast.stmt, *, loops: int, own: bool) -> None:
         words = {
@@ -352,15 +365,9 @@ class _Statements:
 
     def _try(self, node: ast.Try, block, guards: Guards) -> None:  # type: ignore[no-untyped-def]
         caught = {dotted(part) for handler in node.handlers for part in _types(handler)}
-        broad = bool(caught & _BROAD) or any(handler.type is None for handler in node.handlers)
-        inside = Guards(
-            not_none=guards.not_none,
-            non_zero=guards.non_zero,
-            numbers=guards.numbers,
-            exists=guards.exists,
-            true_calls=guards.true_calls,
-            safe=guards.safe or broad,
-        )
+        if any(handler.type is None for handler in node.handlers):
+            caught.add("BaseException")
+        inside = replace(guards, caught=guards.caught | caught)
         block(node.body, inside)
         for handler in node.handlers:
             block(handler.body)

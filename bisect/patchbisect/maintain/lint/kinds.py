@@ -36,8 +36,8 @@ _CALLS: dict[str, Kind] = {
     **dict.fromkeys(("time.time_ns", "time.perf_counter_ns", "time.monotonic_ns"), Kind.INT),
     **dict.fromkeys(("float", "time.time", "time.perf_counter", "time.monotonic"), Kind.FLOAT),
     "get_available_gpu_memory": Kind.FLOAT,
-    **dict.fromkeys(("str", "repr", "format", "hex", "bin", "type"), Kind.TEXT),
-    **dict.fromkeys(("list", "tuple", "dict", "set", "sorted", "bool", "isinstance", "hasattr"), Kind.OTHER),
+    **dict.fromkeys(("str", "repr", "format", "hex", "bin"), Kind.TEXT),
+    **dict.fromkeys(("type", "list", "tuple", "dict", "set", "sorted", "bool", "isinstance", "hasattr"), Kind.OTHER),
     **dict.fromkeys(("os.environ.get", "os.getenv"), Kind.MAYBE_NONE),
 }
 _METHODS: dict[str, Kind] = {
@@ -137,6 +137,8 @@ class Kinds:
                 return Kind.TENSOR
             if node.func.attr == "get" and len(node.args) == 1:
                 return Kind.MAYBE_NONE
+            if own := self._class_of(node.func.value):
+                return self._of_method(own, node.func.attr)
         return self._of_returned(name)
 
     def _of_returned(self, name: str) -> Kind:
@@ -145,6 +147,14 @@ class Kinds:
         for node in home.bound.get(name, []) if home else []:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns:
                 return _of_annotation(node.returns)
+        return Kind.UNKNOWN
+
+    @staticmethod
+    def _of_method(own: ast.ClassDef, name: str) -> Kind:
+        """By the annotation of a method of the same class."""
+        for statement in own.body:
+            if isinstance(statement, ast.FunctionDef) and statement.name == name and statement.returns:
+                return _of_annotation(statement.returns)
         return Kind.UNKNOWN
 
     def _of_name(self, name: str, *, depth: int) -> Kind:
