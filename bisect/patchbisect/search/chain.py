@@ -145,8 +145,13 @@ class Chain:
         verdicts: Verdicts,
         confidence: float,
     ) -> tuple[Step, Answer | None]:
-        """The next step and its answer. A band that cannot be tested in one order is tried in the reverse order."""
-        for turn in range(2):
+        """The next step and its answer.
+
+        What cannot be tested in one order may be in another: a toggle that needs one after it, when they are turned
+        round; two that only launch together, when what lies between them comes first.
+        """
+        arrangements = iter((_turned, _ends_last))
+        while True:
             points = _prefixes(frozenset(sum(held, ())), order)
             if floor is not None:
                 points = (floor, *points)
@@ -154,11 +159,11 @@ class Chain:
             chances = _chances(weights=self.weights, universe=universe, held=len(held), order=order)
             search = self._search(points=points, chances=chances, verdicts=verdicts, confidence=confidence)
             step, conclusion = Step(search, points, order, offset), search.answer()
-            if turn == 1 or conclusion is None or conclusion.kind != "set":
-                break
+            arrange = next(arrangements, None)
+            if arrange is None or conclusion is None or conclusion.kind != "set":
+                return step, conclusion
             low, high = max(0, conclusion.candidates[0] - 1 - offset), conclusion.candidates[-1] - offset
-            order = order[:low] + order[low:high][::-1] + order[high:]
-        return step, conclusion
+            order = order[:low] + arrange(order[low:high]) + order[high:]
 
     def _others(self, *, universe: tuple[int, ...], rest: tuple[int, ...], verdicts: Verdicts) -> Step:
         """Does it still break with the set found off? Culprit 1: yes, so another set is in ``rest``; 2: no."""
@@ -190,6 +195,14 @@ class Chain:
                 search.tally(k, good=seen[Observation.GOOD], bad=seen[Observation.BAD])
             search.tally(k, skip=seen[Observation.SKIP])
         return search
+
+
+def _turned(block: tuple[int, ...]) -> tuple[int, ...]:
+    return block[::-1]
+
+
+def _ends_last(block: tuple[int, ...]) -> tuple[int, ...]:
+    return (*block[1:-1], block[0], block[-1]) if len(block) > 1 else block
 
 
 def _prefixes(on: Toggles, order: tuple[int, ...]) -> tuple[Toggles, ...]:

@@ -40,7 +40,7 @@ def _reason(moment: Moment, point: int) -> str:
         below = float(belief.change[:point].sum()) / max(float(belief.change.sum()), 1e-300)
         if point in (0, len(belief.change)):
             return f"{launch}: the end was not seen yet."
-        return f"{launch}: parts what is possible, {below:.0%} up to it and {1 - below:.0%} past it."
+        return f"{launch}: parts the suspicion, {below:.0%} up to it and {1 - below:.0%} past it."
     seen = " and ".join(f"{count} {word}" for count, word in ((good, "good"), (bad, "bad")) if count)
     if point == block.first - 1:
         return f"{launch}, seen {seen}: if {suspect} is guilty, it is good again."
@@ -50,10 +50,13 @@ def _reason(moment: Moment, point: int) -> str:
 
 
 def _known(moment: Moment) -> str:
-    belief = moment.belief
-    possible = len(likeliest(belief, confidence=moment.confidence))
+    belief, changes = moment.belief, len(moment.belief.change)
+    suspected = len(likeliest(belief, confidence=moment.confidence))
     block = leading_block(belief, moment.closed)
-    which = f"change {block.first}" if block.first == block.last else f"one of changes {block.first}-{block.last}"
-    nothing = f", nothing is with {belief.idle:.0%}" if belief.idle >= 0.01 else ""
-    left = "1 change is" if possible == 1 else f"{possible} changes are"
-    return f"{left} still in question; {which} is guilty with {block.probability:.0%}{nothing}."
+    which = f"change {block.first} has" if block.first == block.last else f"changes {block.first}-{block.last} have"
+    nothing = f"; nothing is guilty with {belief.idle:.0%}" if belief.idle >= 0.01 else ""
+    bear = "bears" if suspected == 1 else "bear"
+    return (
+        f"{suspected} of {changes} changes {bear} {moment.confidence:.0%} of the suspicion, "
+        f"{which} {block.probability:.0%}{nothing}."
+    )
