@@ -26,9 +26,9 @@ _FUNCTIONS = words(
     "torch.cuda.max_memory_reserved torch.cuda.is_available torch.cuda.is_initialized torch.cuda.device_count "
     "torch.is_grad_enabled torch.is_inference_mode_enabled torch.is_tensor torch.compiler.is_compiling "
     ""
-    "torch.get_default_dtype torch.distributed.is_initialized torch.distributed.is_available sys.stdout.write sys.stderr.write "
-    "sys.stdout.flush "
-    "sys.stderr.flush collections.defaultdict collections.Counter collections.deque"
+    "torch.get_default_dtype torch.distributed.is_initialized torch.distributed.is_available "
+    "sys.stdout.write sys.stderr.write sys.stdout.flush sys.stderr.flush "
+    "collections.defaultdict collections.Counter collections.deque"
 )
 _METHODS = words(
     "size numel dim element_size nelement stride data_ptr is_contiguous get_device storage_offset keys values items "
