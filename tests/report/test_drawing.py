@@ -77,9 +77,9 @@ def test_where_a_launch_may_err_nothing_is_said_to_be_excluded() -> None:
 
 
 def test_the_search_s_own_confidence_is_shown_where_it_is_known() -> None:
-    picture = drawing.narrowing([{**trial(1, "bad"), "confidence": 0.875}], changes=2, culprit=None)
+    picture = drawing.narrowing([{**trial(1, "bad"), "confidence": 0.875}], changes=2, culprit=None, certain=False)
     assert picture is not None
-    assert "88%" in [label.text for label in picture.labels]
+    assert "88% sure" in [label.text for label in picture.labels]
 
 
 @pytest.mark.parametrize("longest", [0.3, 1.0, 7.0, 22.0, 94.97, 273.0, 3600.0])

@@ -164,6 +164,10 @@ class Course:
         lost = tuple(step.trial.record for step in self.steps[self._sound :] if step.trial.record)
         raise Drifted(f"{why}, and {spot.point.name} no longer ends as it did: {len(lost)} launches do not count", lost)
 
+    def believe(self, trial: Trial, *, sure: float) -> None:
+        """Note how sure the search was after it was told of ``trial``."""
+        self.steps = [replace(step, sure=sure) if step.trial is trial else step for step in self.steps]
+
     def report(self, search: Searching[Any], *, changes: int) -> None:
         """Tell how far the search is, to whoever listens: a forecast takes a while."""
         if self.progress is None:
@@ -251,10 +255,18 @@ def _marked(spot: Spot, observation: Observation) -> Trial:
     return Trial(record="", point=spot.point, content_id=spot.content, verdict=verdict, reused=True)
 
 
-def drive(course: Course, search: Searching[Key], *, place: Callable[[Key], Spot], changes: int, purpose: str) -> None:
+def drive(
+    course: Course,
+    search: Searching[Key],
+    *,
+    place: Callable[[Key], Spot],
+    changes: int,
+    purpose: str,
+    sure: Callable[[], float] | None = None,
+) -> None:
     """Ask, launch on as many boxes as there are, tell, until the search has nothing more to ask.
 
-    Raises BoxError when no box will serve.
+    ``sure`` gives P(guilty) of the likeliest change. Raises BoxError when no box will serve.
     """
     width = course.bench.width
     with ThreadPoolExecutor(max_workers=width, thread_name_prefix="trial") as pool:
@@ -269,6 +281,8 @@ def drive(course: Course, search: Searching[Key], *, place: Callable[[Key], Spot
             for key, seen in crew.home():
                 seconds = seen.trial.timings.get("total", 0.0) if seen.trial and not seen.trial.reused else 0.0
                 search.tell(key, seen.observation, seconds=seconds)
+                if sure and seen.trial:
+                    course.believe(seen.trial, sure=sure())
             course.report(search, changes=changes)
 
 

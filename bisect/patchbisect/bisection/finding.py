@@ -56,6 +56,8 @@ class Step:
     trial: Trial
     why: str = ""
     """Why the search asked for it."""
+    sure: float | None = None
+    """P(guilty) of the likeliest change after it, where the search tells."""
 
 
 class Claim(StrEnum):
@@ -200,6 +202,7 @@ def _step_to_json(step: Step, *, fix: bool) -> Json:
         "observation": seen.value if seen else None,
         "verdict": {key: verdict[key] for key in shown if key in verdict},
         "seconds": step.trial.timings.get("total"),
+        "confidence": None if step.sure is None else round(step.sure, 4),
     }
 
 

@@ -50,7 +50,14 @@ def search_line(
             if stop.on == seen.spot.on or (stop.content and stop.content == seen.spot.content):
                 search.tell(index, seen.observation)
                 break
-    drive(course, search, place=lambda index: stops[index], changes=len(stops) - 1, purpose=purpose)
+    drive(
+        course,
+        search,
+        place=lambda index: stops[index],
+        changes=len(stops) - 1,
+        purpose=purpose,
+        sure=lambda: float(search.posterior().max()),
+    )
     course.rates = search.rates
     answer = search.answer()
     assert answer is not None, "a search that asks for nothing has its answer"

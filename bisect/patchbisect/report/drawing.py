@@ -196,7 +196,7 @@ def narrowing(
             drawing.rects.append(Rect(_LEFT + low * unit, y + 2, left * unit, 10, "suspect"))
         drawing.dots.append(Dot(_LEFT + position * unit, y + 7, css, f"point {position} {word}"))
         told = trial.get("confidence")
-        shown = f"{told:.0%}" if told is not None else f"{left} left" if certain else word
+        shown = f"{left} left" if certain else word if told is None else f"{told:.0%} sure"
         drawing.labels.append(Label(_LEFT + width + 14, y + 11, shown))
         y += row
     for position in sorted({0, changes} | ({culprit} if culprit else set())):
