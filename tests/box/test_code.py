@@ -66,6 +66,24 @@ def test_only_what_the_box_lacks_travels(box: Box, upstream: FakeSglang, monkeyp
     assert sent[1] < 2_000
 
 
+def test_commits_without_their_parents_travel_and_others_after_them(
+    box: Box, upstream: FakeSglang, tmp_path: Path
+) -> None:
+    """A mirror fetches one commit of upstream at a time: git must not look for the parents on the box either."""
+    mirror = tmp_path / "mirror.git"
+    subprocess.run(["git", "init", "--quiet", "--bare", str(mirror)], check=True)
+    for name in ("one", "two", "three"):
+        upstream.commit(["--line", f"before {name}"])
+        commit = upstream.commit(["--line", name])
+        fetch = ["fetch", "--quiet", "--depth=1", upstream.path.as_uri(), f"{commit}:refs/bases/{name}"]
+        subprocess.run(["git", "-C", str(mirror), *fetch], check=True)
+        assert box.put_code(mirror, commit).placed
+        tree = f"{commit}^{{tree}}"
+        made = ["-c", "user.name=a", "-c", "user.email=a@b", "commit-tree", tree, "-p", commit, "-m", "patched"]
+        patched = subprocess.run(["git", "-C", str(mirror), *made], check=True, capture_output=True, text=True).stdout
+        assert box.put_code(mirror, patched.strip()).tree == upstream.git("rev-parse", f"{commit}:python/sglang")
+
+
 def test_what_the_users_checkout_has_does_not_travel(tmp_path: Path, upstream: FakeSglang) -> None:
     base = upstream.commit(["--line", "base"], files={"big.bin": os.urandom(200_000).hex()})
     checkout = tmp_path / "checkout"

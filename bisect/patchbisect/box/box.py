@@ -269,7 +269,10 @@ class Box:
         answer = self.ask(verb, commit=commit, **args)
         if answer.get("missing"):
             with code.bundle(mirror, commit, answer["tips"]) as file:
-                request = {**self.request("receive", commit=commit), "payload": file.stat().st_size}
+                request = {
+                    **self.request("receive", commit=commit, shallow=code.shallow(mirror)),
+                    "payload": file.stat().st_size,
+                }
                 self._ask(request, lambda: code.parts(file))
             answer = self.ask(verb, commit=commit, **args)
         return answer

@@ -34,6 +34,13 @@ def tree_of(mirror: Path, commit: str) -> str:
     return git(mirror, "rev-parse", "--verify", "--end-of-options", f"{commit}:python/sglang").strip()
 
 
+def shallow(mirror: Path) -> list[str]:
+    """Commits of the mirror that were fetched without their parents."""
+    path = Path(git(mirror, "rev-parse", "--git-dir").strip())
+    path = (path if path.is_absolute() else mirror / path) / "shallow"
+    return path.read_text(encoding="ascii").split() if path.exists() else []
+
+
 @contextlib.contextmanager
 def bundle(mirror: Path, commit: str, tips: Sequence[str]) -> Iterator[Path]:
     """A git bundle with all of ``commit`` that cannot be reached from ``tips``; unknown tips are left out.

@@ -57,9 +57,23 @@ class CodeStore:
             raise
         return True
 
-    def unbundle(self, bundle: str, commit: str) -> None:
+    def unbundle(self, bundle: str, commit: str, *, shallow: list[str]) -> None:
+        """``shallow`` are commits that came without their parents: git must know, or it looks for them in vain."""
+        self._know_shallow(shallow)
         git("bundle", "unbundle", bundle, repo=self.repo)
         self.keep(commit)
+
+    def _know_shallow(self, commits: list[str]) -> None:
+        path = f"{self.repo}/shallow"
+        known = set()
+        with contextlib.suppress(FileNotFoundError):
+            with open(path, encoding="ascii") as file:
+                known = set(file.read().split())
+        if not known.issuperset(commits):
+            partial = f"{path}.{os.getpid()}"
+            with open(partial, "w", encoding="ascii") as file:
+                file.write("".join(f"{commit}\n" for commit in sorted(known.union(commits))))
+            os.replace(partial, path)
 
     def keep(self, commit: str) -> None:
         git("update-ref", f"refs/patchbisect/{commit}", commit, repo=self.repo)

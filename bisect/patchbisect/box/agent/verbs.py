@@ -199,15 +199,15 @@ class Agent:
         written, note = store.place(commit, tree, build=self._box["build"], sources=self._box["build_sources"])
         return {"path": store.path(tree), "tree": tree, "placed": written, "note": note}
 
-    def do_receive(self, commit: str) -> Json:
-        """The payload is a bundle with what the box lacks of ``commit``."""
+    def do_receive(self, commit: str, shallow: list[str]) -> Json:
+        """The payload is a bundle with what the box lacks of ``commit``; ``shallow`` commits have no parents there."""
         store = self._store()
         bundle = f"{self._dir}/code.git/incoming.{os.getpid()}"
         try:
             with open(bundle, "wb") as file:
                 for part in self._wire.payload():
                     file.write(part)
-            store.unbundle(bundle, commit)
+            store.unbundle(bundle, commit, shallow=shallow)
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(bundle)
