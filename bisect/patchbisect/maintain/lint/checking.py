@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -255,6 +256,7 @@ def _compiling(effect: Effect) -> Iterator[str]:
             yield text
 
 
+@functools.lru_cache(maxsize=512)
 def _syntax_fault(text: str) -> tuple[int, str] | None:
     """Line and reason where Python cannot compile a source."""
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from patchbisect.maintain.lint.attributes import asked_for, read_too_early, setters
@@ -54,6 +54,7 @@ class _Judge:
         self.own = frozenset(self._own_names())
         self.complaints: set[Complaint] = set()
         self.flows: dict[int, Flow] = {}
+        self.asked = asked_for(tree, new=self.new)
         self.guarded: set[int] = set()
         """Ids of added nodes that a handler or a test around them, added too, makes safe to read."""
 
@@ -116,13 +117,12 @@ class _Judge:
         return f"{name} is bound at line {places}, but not on every path that gets here"
 
     def _check_attributes(self, added: Added, evidence: Evidence, inside: set[int]) -> None:
-        asked = asked_for(self.tree, new=self.new)
         for node in ast.walk(added.node):
             if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load) or id(node) in self.guarded:
                 continue
             if ast.dump(node) in evidence.evaluated:
                 continue
-            if why := self._of_self(added, node) or self._asked_for(node, asked):
+            if why := self._of_self(added, node) or self._asked_for(node):
                 self._complain("attribute", node.lineno, why, _AFTER_BOUND)
 
     def _of_self(self, added: Added, node: ast.Attribute) -> str:
@@ -150,8 +150,9 @@ class _Judge:
             return f"{shown} is set at line {line}, but the constructor gets here before"
         return ""
 
-    def _asked_for(self, node: ast.Attribute, asked: Mapping[str, int]) -> str:
+    def _asked_for(self, node: ast.Attribute) -> str:
         """An attribute that SGLang never reads without asking whether it is there."""
+        asked = self.asked
         if node.attr not in asked or re.search(rf"\.{re.escape(node.attr)}\b", self.before):
             return ""
         return f"{ast.unparse(node)} may be missing: line {asked[node.attr]} asks for it"
