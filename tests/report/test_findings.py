@@ -1,0 +1,145 @@
+"""What real bisections say, of every kind, through every renderer: none may fail on a finding, or lose its answer."""
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from patchbisect.bisection import finding_to_json
+from patchbisect.report import html, markdown, page, text
+from patchbisect.report.words import BREAK, FIX
+from patchbisect.search import Rates
+from patchbisect.timeline import timeline
+from tests.bisection.world import (
+    ELSEWHERE,
+    READY,
+    World,
+    broken_by,
+    flaky,
+    found,
+    point,
+    question,
+    queue,
+    slugs,
+)
+from tests.report.test_html import ALLOWED, Parsed
+
+Maker = Callable[[Path], tuple[World, dict[str, Any]]]
+
+
+def one(path: Path) -> tuple[World, dict[str, Any]]:
+    world = World.at(path, broken_by("p5"))
+    return world, finding_to_json(found(world, question(8)))
+
+
+def noisy(path: Path) -> tuple[World, dict[str, Any]]:
+    world = World.at(path, flaky(broken_by("p5"), chance=0.2, seed=3))
+    return world, finding_to_json(found(world, question(8, rates=Rates.unknown())))
+
+
+def pair(path: Path) -> tuple[World, dict[str, Any]]:
+    world = World.at(path, lambda at: broken_by("p3", "p6")(at))
+    return world, finding_to_json(found(world, question(8)))
+
+
+def two(path: Path) -> tuple[World, dict[str, Any]]:
+    world = World.at(path, lambda at: broken_by("p2")(at) if "p2" in slugs(at) else broken_by("p6")(at))
+    return world, finding_to_json(found(world, question(8)))
+
+
+def band(path: Path) -> tuple[World, dict[str, Any]]:
+    def rule(at: Any) -> Any:
+        count = len(at.patches)
+        return ELSEWHERE if 2 <= count <= 6 else broken_by("p5")(at)
+
+    world = World.at(path, rule)
+    return world, finding_to_json(found(world, question(8)))
+
+
+def innocent(path: Path) -> tuple[World, dict[str, Any]]:
+    world = World.at(path, broken_by())
+    return world, finding_to_json(found(world, question(8)))
+
+
+def refused(path: Path) -> tuple[World, dict[str, Any]]:
+    world = World.at(path, lambda at: READY)
+    return world, finding_to_json(found(world, question(8)))
+
+
+def flag(path: Path) -> tuple[World, dict[str, Any]]:
+    ends = timeline(
+        point("clean", flags={"a": "1"}), point("HEAD", queue(3), flags={"a": "2"}), applies=lambda base, patches: True
+    )
+    world = World.at(path, lambda at: broken_by()(at) if at.flags["a"] == "2" else READY)
+    return world, finding_to_json(found(world, replace(question(3), timeline=ends)))
+
+
+def repair(path: Path) -> tuple[World, dict[str, Any]]:
+    world = World.at(path, lambda at: READY if "p5" in slugs(at) else broken_by()(at))
+    return world, finding_to_json(found(world, question(8, fix=True)))
+
+
+KINDS: dict[str, Maker] = {
+    maker.__name__: maker for maker in (one, noisy, pair, two, band, innocent, refused, flag, repair)
+}
+
+
+@pytest.fixture(params=KINDS)
+def known(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, World, dict[str, Any]]:
+    world, document = KINDS[request.param](tmp_path)
+    return request.param, world, {"id": "x", "at": "2026-11-29T19:00:00+00:00", **document}
+
+
+def test_every_renderer_takes_every_finding(known: tuple[str, World, dict[str, Any]]) -> None:
+    _, world, finding = known
+    made = page.of_finding(finding, world.store)
+    parsed = Parsed(html.rendered(made))
+    out = io.StringIO()
+    Console(file=out, width=400, soft_wrap=True).print(text.finding_page(finding))
+    assert set(parsed.tags) <= ALLOWED
+    assert {link.removeprefix("#") for link in parsed.links} <= set(parsed.ids)
+    assert parsed.tags["tr"] >= len(finding["trials"])
+    for shown in (parsed.text, out.getvalue(), markdown.rendered(made)):
+        for change in [finding["culprit"]] if finding["culprit"] else finding["candidates"]:
+            assert change["title"] in shown
+        if finding["culprit"] is None and not finding["candidates"]:
+            assert " ".join(finding["reason"].split()) in " ".join(shown.split())
+
+
+def test_each_kind_says_what_it_is(known: tuple[str, World, dict[str, Any]]) -> None:
+    kind, world, finding = known
+    made = page.of_finding(finding, world.store)
+    says = {
+        "one": (BREAK.found, "bad"),
+        "noisy": (BREAK.found, "bad"),
+        "pair": (BREAK.found_set, "bad"),
+        "two": (BREAK.found, "bad"),
+        "innocent": (page.ANSWERS["endpoint-failed"], "open"),
+        "refused": (page.ANSWERS["endpoint-failed"], "open"),
+        "flag": (BREAK.found, "bad"),
+        "repair": (FIX.found, "good"),
+    }
+    if kind in says:
+        assert (made.answer, made.tone) == says[kind]
+
+
+def test_confidence_is_seen_to_grow_where_launches_may_err(tmp_path: Path) -> None:
+    world, finding = noisy(tmp_path)
+    told = [trial["confidence"] for trial in finding["trials"] if trial["confidence"] is not None]
+    assert told
+    assert told[-1] > told[0]
+    drawing = page.of_finding(finding, world.store).narrowing
+    assert drawing is not None
+    assert any(label.text.endswith("% sure") for label in drawing.labels)
+    assert not any(label.text.endswith(" left") for label in drawing.labels)
+
+
+def test_a_fix_leaves_one_change_in_the_end(tmp_path: Path) -> None:
+    world, finding = repair(tmp_path)
+    drawing = page.of_finding(finding, world.store).narrowing
+    assert drawing is not None
+    assert [label.text for label in drawing.labels if label.text.endswith(" left")][-1] == "1 left"
