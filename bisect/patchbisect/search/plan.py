@@ -13,8 +13,8 @@ import numpy as np
 from patchbisect.search.rates import Rates
 from patchbisect.search.values import Answer, Observation, Plan
 
-RUNS = 64
-BUSY = 200_000
+RUNS = 32
+BUSY = 100_000
 """Runs times changes that a forecast may look at; fewer runs on a long timeline, and never fewer than eight."""
 LONGEST = 400
 """Launches after which a run is cut off. Arbitrary; far beyond what anybody pays."""
