@@ -14,12 +14,19 @@ from typing import Any
 from patchbisect.model import Axis, Base, Change, Patch, Point, Timeline
 from patchbisect.patchqueue import requires
 
+Route = Callable[[Base, Base], Sequence[Base]]
+"""The bases after the first one up to the second, oldest first."""
+
 Applies = Callable[[Base, tuple[Patch, ...]], bool]
 
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 
 
-def timeline(good: Point, bad: Point, *, applies: Applies) -> Timeline:
+def _directly(good: Base, bad: Base) -> Sequence[Base]:
+    return [bad]
+
+
+def timeline(good: Point, bad: Point, *, applies: Applies, route: Route = _directly) -> Timeline:
     """The changes that lead from ``good`` to ``bad``: base, queue, packages, flags, environment, in that order.
 
     Queue edits come in an order in which each queue on the way applies: the bad end's number order where that
@@ -30,7 +37,11 @@ def timeline(good: Point, bad: Point, *, applies: Applies) -> Timeline:
     start = _renumbered(good, bad)
     changes: list[Change] = []
     if _base_key(start.base) != _base_key(bad.base):
-        changes.append(Change(axis=Axis.BASE, subject="base", before=start.base, after=bad.base))
+        before = start.base
+        for after in route(start.base, bad.base):
+            subject = "base" if _base_key(after) == _base_key(bad.base) and not changes else _shown(after)
+            changes.append(Change(axis=Axis.BASE, subject=subject, before=before, after=after))
+            before = after
     else:
         start = replace(start, base=bad.base)
     changes += _ordered(start, bad, applies=applies)
@@ -46,14 +57,40 @@ def point_at(line: Timeline, k: int) -> Point:
     return point_with(line, range(k))
 
 
-def point_with(line: Timeline, on: Collection[int]) -> Point:
-    """The good end with some of the changes made: ``on`` holds their indexes, from 0. Its name says which."""
+Difference = Callable[[Base, Base], Patch]
+"""What leads from one base to another, as a patch."""
+
+
+def point_with(line: Timeline, on: Collection[int], *, difference: Difference | None = None) -> Point:
+    """The good end with some of the changes made: ``on`` holds their indexes, from 0. Its name says which.
+
+    A base holds all that came before it, so a step of the base that is left out, or made alone, is a patch that
+    undoes or makes it: ``difference`` gives it. Raises what that raises.
+    """
     chosen = sorted(on)
     if len(chosen) == len(line.changes):
         return line.bad
     if not chosen:
         return line.good
-    return replace(applied(line.good, [line.changes[i] for i in chosen]), name=_name(line, chosen))
+    point = replace(applied(line.good, [line.changes[i] for i in chosen]), name=_name(line, chosen))
+    return _with_base_steps(line, point, on, difference=difference) if difference else point
+
+
+def _with_base_steps(line: Timeline, point: Point, on: Collection[int], *, difference: Difference) -> Point:
+    """The base as far as its steps are made without a gap, or up to the last one made: what needs fewer patches."""
+    steps = [i for i, change in enumerate(line.changes) if change.axis is Axis.BASE]
+    made = [i for i in steps if i in on]
+    if made == steps[: len(made)]:
+        return point
+    missing = [line.changes[i] for i in steps if i < made[-1] and i not in on]
+    unbroken = next(k for k, i in enumerate(steps) if i not in on)
+    beyond = [line.changes[i] for i in made if i > steps[unbroken]]
+    if len(missing) <= len(beyond):
+        undone = [difference(change.after, change.before) for change in reversed(missing)]
+        return replace(point, patches=(*undone, *point.patches))
+    base = line.changes[steps[unbroken - 1]].after if unbroken else line.good.base
+    picked = [difference(change.before, change.after) for change in beyond]
+    return replace(point, base=base, patches=(*picked, *point.patches))
 
 
 def label(change: Change) -> str:

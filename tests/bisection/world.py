@@ -135,6 +135,9 @@ class World:
     def log(self, trial: Trial) -> bytes:
         return self.store.log(trial.record)
 
+    def difference(self, before: Base, after: Base) -> Patch:
+        raise PointUnbuildable("no history here")
+
     def launch(self, at: Point, *, purpose: str, settle: bool = False) -> Trial:
         with _LAUNCHING:
             self.launched.append(at.name)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from patchbisect.bisection.judging import is_transient
 from patchbisect.journal import Entry, Journal
-from patchbisect.model import Point, Stage
+from patchbisect.model import Base, Patch, Point, Stage
 from patchbisect.records import Record, Store
 from patchbisect.search import Observation
 from patchbisect.trial import SETTLE_S, Rig, Trial, Watcher, prepare, run_trial
@@ -33,6 +33,32 @@ class Bench(Protocol):
     def log(self, trial: Trial) -> bytes:
         """The server's log of a launch; empty where none was kept."""
 
+    def difference(self, before: Base, after: Base) -> Patch:
+        """What leads from one base to another, as a patch. Raises PointUnbuildable, BoxError."""
+
+
+class Around:
+    """A bench around another one; what is not said otherwise is passed on."""
+
+    def __init__(self, inner: Bench) -> None:
+        self.inner = inner
+
+    @property
+    def width(self) -> int:
+        return self.inner.width
+
+    def content(self, point: Point) -> str:
+        return self.inner.content(point)
+
+    def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
+        return self.inner.launch(point, purpose=purpose, settle=settle)
+
+    def log(self, trial: Trial) -> bytes:
+        return self.inner.log(trial)
+
+    def difference(self, before: Base, after: Base) -> Patch:
+        return self.inner.difference(before, after)
+
 
 class OnRig:
     """Trials on one box."""
@@ -50,6 +76,9 @@ class OnRig:
     def log(self, trial: Trial) -> bytes:
         return self.rig.store.log(trial.record)
 
+    def difference(self, before: Base, after: Base) -> Patch:
+        return self.rig.mirror.difference(before, after)
+
     def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
         self.watcher.step(f"{purpose}: {point.name}")
         prepared = prepare(self.rig, point)
@@ -58,7 +87,7 @@ class OnRig:
         )
 
 
-class Journaled:
+class Journaled(Around):
     """A bench that writes an intent before each launch and the trial after it.
 
     On ``--resume`` the journal's trials are handed out first, each once, to whoever asks for what they ran; the
@@ -66,23 +95,13 @@ class Journaled:
     """
 
     def __init__(self, inner: Bench, *, journal: Journal, store: Store) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.journal = journal
         self.store = store
         self._lock = threading.Lock()
         self._waiting: dict[str, deque[Entry]] = {}
         for entry in standing(journal):
             self._waiting.setdefault(entry.data["content_id"], deque()).append(entry)
-
-    @property
-    def width(self) -> int:
-        return self.inner.width
-
-    def content(self, point: Point) -> str:
-        return self.inner.content(point)
-
-    def log(self, trial: Trial) -> bytes:
-        return self.inner.log(trial)
 
     def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
         content = self.content(point)

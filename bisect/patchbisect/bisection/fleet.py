@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from patchbisect.bisection.bench import Bench
 from patchbisect.errors import BoxError
-from patchbisect.model import Point
+from patchbisect.model import Base, Patch, Point
 from patchbisect.trial import Trial
 
 
@@ -36,6 +36,9 @@ class Fleet:
 
     def log(self, trial: Trial) -> bytes:
         return self.benches[0].log(trial)
+
+    def difference(self, before: Base, after: Base) -> Patch:
+        return self.benches[0].difference(before, after)
 
     def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
         """One launch on whichever box is free. Raises the last box's BoxError when none is left."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from patchbisect.bisection.bench import Bench
 from patchbisect.errors import PointUnbuildable
-from patchbisect.model import Change, Point, Timeline
+from patchbisect.model import Axis, Change, Patch, Point, Timeline
 from patchbisect.timeline import point_with
 
 On = frozenset[int]
@@ -71,9 +71,40 @@ class Ground:
         return tuple(stops)
 
     def _built(self, on: On) -> Spot:
-        point = point_with(self.timeline, on)
         position = len(on) if on == frozenset(range(len(on))) else None
+        point = point_with(self.timeline, on)
         try:
-            return Spot(on=on, point=point, position=position, content=self.bench.content(point))
+            point = point_with(self.timeline, on, difference=self.bench.difference)
+            point, content = self._with_fitting_variants(point)
         except PointUnbuildable as fault:
             return Spot(on=on, point=point, position=position, unbuildable=fault.message)
+        return Spot(on=on, point=point, position=position, content=content)
+
+    def _with_fitting_variants(self, point: Point) -> tuple[Point, str]:
+        """The point and what it runs. On a base between two pins a replaced patch comes in the form that applies.
+
+        Raises PointUnbuildable where a patch applies in neither form.
+        """
+        swapped: set[str] = set()
+        while True:
+            try:
+                return point, self.bench.content(point)
+            except PointUnbuildable as fault:
+                other = self._other_form(point, fault.patch)
+                if other is None or other.slug in swapped:
+                    raise
+                swapped.add(other.slug)
+                point = replace(point, patches=tuple(other if p.slug == other.slug else p for p in point.patches))
+
+    def _other_form(self, point: Point, name: str) -> Patch | None:
+        """The other form of a patch that the timeline replaces; None where the base does not move, or there is none."""
+        if not any(change.axis is Axis.BASE for change in self.changes):
+            return None
+        patch = next((patch for patch in point.patches if patch.name == name), None)
+        forms = [
+            form
+            for change in self.changes
+            if patch and change.axis is Axis.QUEUE and change.verb == "replace" and change.subject == patch.slug
+            for form in (change.before, change.after)
+        ]
+        return next((form for form in forms if patch and form.text != patch.text), None)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from patchbisect.bisection.bench import Bench, trial_of
+from patchbisect.bisection.bench import Around, Bench, trial_of
 from patchbisect.bisection.machines import Machine, boot, hardware
 from patchbisect.errors import UsageError
 from patchbisect.model import Outcome, Point, Stage
@@ -15,7 +15,7 @@ from patchbisect.trial import Trial
 from patchbisect.wire import Json
 
 
-class Remembering:
+class Remembering(Around):
     """A bench that knows what the same content did on the same box and hardware before.
 
     Each old verdict stands in for one launch at most: it is one observation. The ``ends`` (content ids) are taken
@@ -25,23 +25,13 @@ class Remembering:
     def __init__(
         self, inner: Bench, *, store: Store, box: str, machine: Machine, until: Stage, ends: Collection[str]
     ) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.store = store
         self._lock = threading.Lock()
         self._known: dict[str, str] = {}
         for document in store.documents():
             if _counts(document, box=box, machine=machine, until=until, ends=ends):
                 self._known[document["content_id"]] = document["id"]
-
-    @property
-    def width(self) -> int:
-        return self.inner.width
-
-    def content(self, point: Point) -> str:
-        return self.inner.content(point)
-
-    def log(self, trial: Trial) -> bytes:
-        return self.inner.log(trial)
 
     def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
         with self._lock:
@@ -63,22 +53,12 @@ def _counts(document: Json, *, box: str, machine: Machine, until: Stage, ends: C
     )
 
 
-class Recalled:
+class Recalled(Around):
     """A bench that hands out trials of this bisection that are known already, each once, before it launches."""
 
     def __init__(self, inner: Bench, trials: Iterable[Trial]) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self._known = {trial.content_id: trial for trial in trials}
-
-    @property
-    def width(self) -> int:
-        return self.inner.width
-
-    def content(self, point: Point) -> str:
-        return self.inner.content(point)
-
-    def log(self, trial: Trial) -> bytes:
-        return self.inner.log(trial)
 
     def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
         known = self._known.pop(self.content(point), None)
@@ -87,19 +67,8 @@ class Recalled:
         return self.inner.launch(point, purpose=purpose, settle=settle)
 
 
-class Shut:
+class Shut(Around):
     """A bench that launches nothing: for reading a journal again."""
-
-    width = 1
-
-    def __init__(self, inner: Bench) -> None:
-        self.inner = inner
-
-    def content(self, point: Point) -> str:
-        return self.inner.content(point)
-
-    def log(self, trial: Trial) -> bytes:
-        return self.inner.log(trial)
 
     def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
         """Raises UsageError."""

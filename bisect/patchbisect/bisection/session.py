@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
@@ -18,12 +18,12 @@ from patchbisect.bisection.running import bisect
 from patchbisect.config import Project, nearest
 from patchbisect.errors import UsageError
 from patchbisect.journal import Journal, newest
-from patchbisect.model import Stage
+from patchbisect.model import Base, Stage
 from patchbisect.points import PointResolver, masked_setting
 from patchbisect.records import Store, new_id
 from patchbisect.search import Budget, Rates
 from patchbisect.timeline import timeline
-from patchbisect.upstream import Mirror
+from patchbisect.upstream import PACKAGE, Mirror, Way
 
 UNTIL = {"ready": Stage.SERVING, "kv-allocated": Stage.KV_ALLOC}
 _DEPTHS = ("change", "hunk")
@@ -56,6 +56,10 @@ class Asked:
     depth: str = "change"
     """``hunk`` goes on inside a guilty patch."""
     follow_baseline: bool = False
+    carry: tuple[str, ...] = ()
+    """Numbers of patches that every point needs to start at all."""
+    full_history: bool = False
+    paths: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Asked:
@@ -78,15 +82,20 @@ def understand(asked: Asked, *, project: Project, mirror: Mirror) -> Understood:
     """Points, timeline and the rest of the question. Raises UsageError, PointUnbuildable, BoxError."""
     resolver = PointResolver.of(project, mirror=mirror)
     profile = asked.profile or None
-    good = resolver.resolve(asked.good, profile=profile, settings=[*asked.sets, *asked.good_sets])
-    bad = resolver.resolve(asked.bad, profile=profile, settings=[*asked.sets, *asked.bad_sets])
+    good = resolver.resolve(_carrying(asked.good, asked), profile=profile, settings=[*asked.sets, *asked.good_sets])
+    bad = resolver.resolve(_carrying(asked.bad, asked), profile=profile, settings=[*asked.sets, *asked.bad_sets])
     one_of(asked.depth, _DEPTHS, what="--depth")
+    way = Way(first_parent=not asked.full_history, paths=asked.paths or (PACKAGE,))
+
+    def route(before: Base, after: Base) -> Sequence[Base]:
+        return mirror.route(before, after, way=way)
+
     first, last = (bad, good) if asked.fix else (good, bad)
     if not 0.5 <= asked.confidence < 1:
         raise UsageError(f"--confidence {asked.confidence:g} is not in [0.5, 1)", remedy="like 0.95")
     until = asked.until or project.settings.profile_named(bad.point.profile)[1].until
     question = Question(
-        timeline=timeline(first.point, last.point, applies=mirror.applies),
+        timeline=timeline(first.point, last.point, applies=mirror.applies, route=route),
         until=UNTIL[one_of(until, UNTIL, what="--until")],
         bad_is=cast(BadIs, one_of(asked.bad_is, _BAD_IS, what="--bad-is")),
         rates=_RATES[one_of(asked.rates, _RATES, what="--rates")](),
@@ -98,6 +107,12 @@ def understand(asked: Asked, *, project: Project, mirror: Mirror) -> Understood:
         secrets=project.settings.secrets,
     )
     return Understood(question=question, warnings=tuple(dict.fromkeys([*good.warnings, *bad.warnings])))
+
+
+def _carrying(name: str, asked: Asked) -> str:
+    """The point with the patches that are carried along: ``+N`` before a profile."""
+    head, at, profile = name.partition("@")
+    return head + "".join(f"+{int(number)}" for number in asked.carry) + at + profile
 
 
 def since_baseline(asked: Asked, record: str) -> Asked:

@@ -37,6 +37,9 @@ _HELP = {
     "depth": "change (a patch, a commit, a setting) or hunk (inside the guilty patch too)",
     "fresh": "launch everything, also what was launched before with the same content on the same box",
     "follow-baseline": "when the good end fails, search what changed since it last started",
+    "carry": "patches that every point needs to start at all: 1,4",
+    "full-history": "upstream commits inside merged branches too, not only first parents",
+    "path": "only upstream commits that touch this path; repeatable",
     "budget-launches": "stop after so many launches with the best that is known",
     "budget-minutes": "the same in minutes of box time",
     "resume": "go on with the last bisection, or with --of ID",
@@ -48,7 +51,7 @@ _HELP = {
 }
 
 
-@task(default=True, help=_HELP, iterable=["set", "good_set", "bad_set"])
+@task(default=True, help=_HELP, iterable=["set", "good_set", "bad_set", "path"])
 def bisect(
     ctx: invoke.Context,
     good: str = "clean",
@@ -69,6 +72,9 @@ def bisect(
     depth: str = "change",
     fresh: bool = False,
     follow_baseline: bool = False,
+    carry: str = "",
+    full_history: bool = False,
+    path: list[str] | None = None,
     budget_launches: int = 0,
     budget_minutes: float = 0.0,
     resume: bool = False,
@@ -107,6 +113,9 @@ def bisect(
         depth=depth,
         fresh=fresh,
         follow_baseline=follow_baseline,
+        carry=tuple(number for number in carry.split(",") if number),
+        full_history=full_history,
+        paths=tuple(path or ()),
         budget_launches=budget_launches,
         budget_minutes=budget_minutes,
     )

@@ -1,7 +1,8 @@
 """SGLang's code: where it comes from, and a point's code as a real commit."""
 
 from patchbisect.upstream.git import Git
+from patchbisect.upstream.history import Way
 from patchbisect.upstream.mirror import Mirror
 from patchbisect.upstream.sources import PACKAGE, BaseCode, NotAnswering
 
-__all__ = ["PACKAGE", "BaseCode", "Git", "Mirror", "NotAnswering"]
+__all__ = ["PACKAGE", "BaseCode", "Git", "Mirror", "NotAnswering", "Way"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,11 +16,20 @@ from typing import TypeVar
 from patchbisect.config import Project
 from patchbisect.errors import BoxError, PointUnbuildable
 from patchbisect.model import Base, CodeCommit, Patch, Pin
-from patchbisect.patchqueue import format_patch
+from patchbisect.patchqueue import PatchFault, compose, format_patch
 from patchbisect.upstream.exact import commit_object, import_exactly
 from patchbisect.upstream.git import Git
+from patchbisect.upstream.history import Way, commits_between, releases_between
 from patchbisect.upstream.ladder import Workbench
-from patchbisect.upstream.sources import PACKAGE, BaseCode, CodeSource, GitSource, NotAnswering, ReleaseSource
+from patchbisect.upstream.sources import (
+    PACKAGE,
+    BaseCode,
+    CodeSource,
+    GitSource,
+    NotAnswering,
+    ReleaseSource,
+    release_of,
+)
 
 _POINTS = "refs/patchbisect/points"
 _SHIFTS = "refs/patchbisect/shifts"
@@ -60,6 +70,7 @@ class Mirror:
         release = ReleaseSource(self._store, wheels=state / "wheels", pip_args=tuple(pip_args), say=say)
         sources: dict[str, tuple[CodeSource, ...]] = {"git": (git,), "release": (release,), "auto": (git, release)}
         self._sources = sources[source]
+        self._git, self._pip_args = git, tuple(pip_args)
         self._bases: dict[Base, BaseCode] = {}
 
     @classmethod
@@ -88,6 +99,40 @@ class Mirror:
             return Base(pin=base.pin)
         with self._alone():
             return self._first(lambda source: source.freeze(base))
+
+    def route(self, good: Base, bad: Base, *, way: Way | None = None) -> tuple[Base, ...]:
+        """The bases after ``good`` up to ``bad``, oldest first: commits of a local clone, else releases.
+
+        Raises UsageError where they do not lie on one line, BoxError where nothing can tell.
+        """
+        clone = self._git.clone_folder() if self._git in self._sources else None
+        if clone is None or (release_of(bad) and bad.rev.startswith("release:")):
+            return releases_between(good, bad, pip_args=self._pip_args)
+        bases = commits_between(clone, good, bad, way or Way())
+        with self._alone():
+            missing = [base for base in bases if self._git.cached(base) is None]
+            if missing:
+                self._git.fetch_all(missing)
+        return bases
+
+    def difference(self, before: Base, after: Base) -> Patch:
+        """What leads from one base to another in ``python/sglang``, as a patch. Raises PointUnbuildable, BoxError."""
+        trees = [self.base(base).commit for base in (before, after)]
+        diff = self._store.output("diff", "--full-index", "--no-color", "--no-ext-diff", *trees, "--", PACKAGE)
+        names = [re.sub(r"[^a-z0-9]+", "-", str(base).lower()).strip("-")[:12] for base in (before, after)]
+        try:
+            return compose(
+                number=1,
+                slug=f"from-{names[0]}-to-{names[1]}",
+                author="patchbisect <patchbisect@patchbisect.invalid>",
+                date="Thu, 01 Jan 1970 00:00:00 +0000",
+                subject=f"From {names[0]} to {names[1]}",
+                body=after.subject,
+                trailers=[("Kind", "backport"), ("Forwarded", "not-needed")],
+                diff=diff.decode("utf-8", "surrogateescape"),
+            )
+        except PatchFault as fault:
+            raise PointUnbuildable(f"what leads from {before} to {after} is no patch: {fault}") from fault
 
     def materialize(self, base: Base, patches: Sequence[Patch], *, exact: bool = False) -> CodeCommit:
         """The code of a point as a commit: the base, then one commit per patch. The same input is the same commit.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -72,6 +72,20 @@ class GitSource:
             return None
         [commit] = self.store.ids([f"{_git_ref(rev)}^{{commit}}"])
         return BaseCode(commit=commit, source=self._source(base.pin)) if commit else None
+
+    def clone_folder(self) -> Path | None:
+        """The settings' clone where it is a folder of this machine. Raises UsageError for one that is not there."""
+        return self._clone_folder()
+
+    def fetch_all(self, bases: Sequence[Base]) -> None:
+        """Get many commits (full ids) at once. Raises NotAnswering, UsageError."""
+        pin = bases[0].pin
+        commits = [base.rev or base.pin.commit for base in bases]
+        self.say(f"fetching {len(commits)} commits from {self._url(pin)}")
+        refs = [f"+{commit}:{_git_ref(commit)}" for commit in commits]
+        ran = self.store.over_network(*_STALLED, "fetch", "--no-tags", "--depth=1", "--quiet", self._url(pin), *refs)
+        if ran.status:
+            raise self._failure(ran, what=f"one of {len(commits)} commits", pin=pin)
 
     def freeze(self, base: Base) -> Base:
         if not base.rev or _FULL_ID.fullmatch(base.rev):
