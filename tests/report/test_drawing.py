@@ -73,7 +73,7 @@ def test_where_a_launch_may_err_nothing_is_said_to_be_excluded() -> None:
     assert picture is not None
     assert picture.rects == []
     assert not [label for label in picture.labels if label.text.endswith(" left")]
-    assert "could still be guilty" not in str(picture.legend)
+    assert "could still be it" not in str(picture.legend)
 
 
 def test_the_search_s_own_confidence_is_shown_where_it_is_known() -> None:

@@ -127,6 +127,11 @@ def test_each_kind_says_what_it_is(known: tuple[str, World, dict[str, Any]]) -> 
         assert (made.answer, made.tone) == says[kind]
 
 
+def test_those_that_break_it_together_are_all_marked(tmp_path: Path) -> None:
+    world, finding = pair(tmp_path)
+    assert [each.position for each in page.of_finding(finding, world.store).points if each.culprit] == [3, 6]
+
+
 def test_confidence_is_seen_to_grow_where_launches_may_err(tmp_path: Path) -> None:
     world, finding = noisy(tmp_path)
     told = [trial["confidence"] for trial in finding["trials"] if trial["confidence"] is not None]

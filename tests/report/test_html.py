@@ -134,7 +134,7 @@ def test_the_answer_its_proof_and_how_to_see_it_again_come_first(finding: dict[s
             "UnboundLocalError: cannot access local variable 'rest_memory'",
             "with the culprit (its own point): fails",
             f"invoke launch --point run:{finding['proof']['culprit_bad']['run']}",
-            "Point k is the good end",
+            "Point k is point 0 with",
         )
     ]
     assert places == sorted(places)
@@ -198,7 +198,7 @@ def test_a_secret_that_only_the_server_knew_is_not_shown(finding: dict[str, Any]
 
 def test_pictures_are_there(finding: dict[str, Any], store: Store) -> None:
     text = rendered(finding, store)
-    for title in ("What was left to suspect after each launch", "Where the memory of each rank went"):
+    for title in ("What was left after each launch", "Where the memory of each rank went"):
         assert f"<figcaption>{title}</figcaption>" in text
     assert "weights 0.53 GiB" in text
 

@@ -175,8 +175,8 @@ def narrowing(
         return None
     low, high = 0, changes
     drawing = Drawing(
-        title="What was left to suspect after each launch" if certain else "Every launch along the timeline",
-        summary="one row a launch" + ("; the bar covers the changes that could still be guilty" if certain else ""),
+        title="What was left after each launch" if certain else "Every launch along the timeline",
+        summary="one row a launch" + ("; the bar covers the changes that it could still be" if certain else ""),
     )
     width = WIDTH - _LEFT - 90.0
     unit = width / changes
@@ -208,7 +208,7 @@ def narrowing(
     drawing.height = y + 22
     drawing.legend = [(css, word) for css, word in _OBSERVED.values() if css in {dot.css for dot in drawing.dots}]
     if certain:
-        drawing.legend.append(("suspect", "could still be guilty"))
+        drawing.legend.append(("suspect", "could still be it"))
     return drawing
 
 

@@ -254,11 +254,19 @@ def _points(finding: Json) -> Iterator[PointRow]:
         if trial["position"] is not None and trial["observation"]:
             said.setdefault(trial["position"], []).append(trial["observation"])
     titles = [f"{finding['good']}: {words_of(finding).first}", *(change["title"] for change in finding["timeline"])]
-    guilty = finding["culprit"]["position"] if finding["culprit"] else None
+    guilty = _guilty(finding)
     for position, title in enumerate(titles[:MOST_POINTS]):
         words = said.get(position, [])
         state = words[0] if len(set(words)) == 1 else "mixed" if words else "untested"
-        yield PointRow(position, shortened(title, _SHORT), state, len(words), position == guilty)
+        yield PointRow(position, shortened(title, _SHORT), state, len(words), position in guilty)
+
+
+def _guilty(finding: Json) -> set[int]:
+    """Where on the timeline the culprit stands, or those that break it only together."""
+    if finding["culprit"]:
+        return {finding["culprit"]["position"]}
+    names = {candidate["title"] for candidate in finding["candidates"]} if finding.get("together") else set()
+    return {change["position"] for change in finding["timeline"] if change["title"] in names}
 
 
 def _trial_rows(trials: Sequence[Json]) -> Iterator[TrialRow]:
