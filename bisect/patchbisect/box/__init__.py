@@ -2,6 +2,7 @@
 
 from patchbisect.box.box import Box, open_box
 from patchbisect.box.lease import Lease
+from patchbisect.box.reservation import Reservations
 from patchbisect.box.run import Run
 from patchbisect.box.settings import BoxSettings
 from patchbisect.box.values import (
@@ -34,6 +35,7 @@ __all__ = [
     "LeaseHeld",
     "LogChunk",
     "PlacedCode",
+    "Reservations",
     "Run",
     "StopReport",
     "open_box",

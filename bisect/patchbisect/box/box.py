@@ -35,6 +35,8 @@ from patchbisect.errors import BoxError, UsageError
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.2
+FIRST_PATIENCE_S = 2.0
+"""For a box that was never reached: there the way is more likely wrong than broken."""
 LONGEST_PAUSE_S = 15.0
 
 
@@ -76,6 +78,7 @@ class Box:
         self._lock = threading.Lock()
         self._control: Conversation | None = None
         self._fence = 0
+        self._reached = False
 
     # .. talking to the agent
 
@@ -98,13 +101,15 @@ class Box:
 
     def _converse(self) -> Conversation:
         settings = self.settings
-        return Conversation(
+        conversation = Conversation(
             self._link,
             name=self.name,
             python=settings.agent_python or settings.python,
             directory=self._directory,
             timeout_s=settings.link_timeout_s,
         )
+        self._reached = True
+        return conversation
 
     @contextlib.contextmanager
     def conversation(self) -> Iterator[Conversation]:
@@ -117,7 +122,7 @@ class Box:
 
     def attempts(self) -> Iterator[Attempt]:
         """Endless tries over a link that may break; the caller stops when it is done."""
-        attempt = Attempt(self.name, self.settings.link_patience_s)
+        attempt = Attempt(self.name, self.settings.link_patience_s if self._reached else FIRST_PATIENCE_S)
         while True:
             yield attempt
 
@@ -210,10 +215,24 @@ class Box:
             finally:
                 self._fence = 0
 
+    @contextlib.contextmanager
+    def reserved(self, fence: int) -> Iterator[None]:
+        """Act under a lease that was taken before, with :meth:`acquire`, and is kept afterwards."""
+        self._fence = fence
+        try:
+            yield
+        finally:
+            self._fence = 0
+
     def acquire(self, reason: str, *, wait_s: float = 0.0, steal: bool = False, lease_s: float = 0.0) -> int:
-        """Take the lease for ``lease_s`` (the box's own when 0) and return its fencing number. Raises BoxBusy."""
+        """Take the lease and return its fencing number. Raises BoxBusy.
+
+        With ``lease_s`` it is a reservation: it lasts so long, whatever becomes of this process. Without, it has the
+        box's own length and has to be renewed.
+        """
         deadline = time.monotonic() + wait_s
-        wanted = {"holder": holder(reason), "token": randomness.token_hex(8), "ttl_s": lease_s or self.settings.lease_s}
+        about = holder(reason, outlives_us=bool(lease_s))
+        wanted = {"holder": about, "token": randomness.token_hex(8), "ttl_s": lease_s or self.settings.lease_s}
         replace = 0
         while True:
             answer = self.ask("lease_acquire", **wanted, steal=steal, replace=replace)

@@ -50,6 +50,15 @@ sys.exit(importlib.import_module("patchbisect_agent.main").main(["serve",d]))
 """Starts the agent; where it is not there yet, or was damaged, asks for it first."""
 
 
+def is_greeting(line: bytes) -> bool:
+    """Whether this is the agent's first line, and not something that a login printed."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.keys() == {"agent"}
+
+
 class Conversation:
     """The agent at the other end of one channel. Not shared between threads."""
 
@@ -80,7 +89,7 @@ class Conversation:
                 raise self._unfit(python, lost) from None
             if line == b"patchbisect need agent":
                 return "need"
-            if line.startswith(b'{"agent"'):
+            if is_greeting(line):
                 return "ready"
             skipped += len(line)
         raise Unreachable(f"box {self._name}: the login prints without end", remedy="make its shell start-up quiet")

@@ -55,10 +55,10 @@ class Lease:
         self._renewer.join(timeout=self._box.settings.link_timeout_s)
 
 
-def holder(reason: str) -> dict[str, Any]:
-    """Us, as the book of leases shows us to others."""
+def holder(reason: str, *, outlives_us: bool = False) -> dict[str, Any]:
+    """Us, as the book of leases shows us to others. One that ``outlives_us`` ends by its expiry, not with our process."""
     about = {"owner": getpass.getuser(), "host": socket.gethostname(), "reason": reason}
-    return {**about, "client": client_id(), "pid": os.getpid()}
+    return {**about, "client": client_id(), "pid": 0 if outlives_us else os.getpid()}
 
 
 def client_id() -> str:
@@ -71,7 +71,7 @@ def client_id() -> str:
 
 def holder_is_dead(held: LeaseHeld) -> bool:
     """Whether the lease is that of a client on this very machine that was killed and cannot give it back."""
-    if held.client != client_id():
+    if held.client != client_id() or not held.pid:
         return False
     try:
         os.kill(held.pid, 0)

@@ -154,7 +154,7 @@ def host_keys(host: HostSettings) -> Iterator[tuple[list[str], paramiko.PKey]]:
                 continue
             try:
                 entry = HostKeyEntry.from_line(line)
-            except InvalidHostKey:
+            except (InvalidHostKey, paramiko.SSHException):
                 continue
             if entry is not None and entry.hostnames and entry.key is not None:
                 yield list(entry.hostnames), entry.key

@@ -1,0 +1,88 @@
+"""Other ways than a plain start of ``sh``: a prefix, a login that chatters, an old or missing Python."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from patchbisect.box import BoxSettings, open_box
+from patchbisect.box.conversation import BOOT, FILES
+from patchbisect.box.failures import Unreachable
+from patchbisect.errors import BoxError, UsageError
+from tests.box.lab import launch, leased, listen, settings_for
+
+
+def test_a_prefix_is_a_way_to_the_box(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path, prefix=("env", "VIA=prefix"))
+    with leased(settings, tmp_path) as box:
+        assert listen(launch(box, "--line", "hello")).log == b"hello\n"
+
+
+def test_a_login_that_chatters_is_read_past(tmp_path: Path) -> None:
+    motd = "printf '%s\\n' 'Welcome!' '{\"agent\": is not json' ''; echo 'to stderr' >&2; exec \"$@\""
+    with open_box("x", settings_for(tmp_path, prefix=("sh", "-c", motd, "sh")), state=tmp_path) as box:
+        assert box.hello().directory.endswith("/box")
+
+
+def test_a_prefix_that_fails_is_told_with_its_own_words(tmp_path: Path) -> None:
+    failing = ("sh", "-c", "echo 'Error: No such container: sgl' >&2; exit 1")
+    settings = settings_for(tmp_path, prefix=failing)
+    with open_box("x", settings, state=tmp_path) as box, pytest.raises(BoxError, match="No such container: sgl"):
+        box.hello()
+
+
+def test_host_and_prefix_together_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="both"), open_box("x", BoxSettings(host="a", prefix=("b",)), state=tmp_path):
+        pass
+
+
+def test_a_damaged_agent_is_sent_again(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    with open_box("x", settings, state=tmp_path) as box:
+        box.hello()
+    (damaged,) = (tmp_path / "box").glob("agent-*/patchbisect_agent/verbs.py")
+    damaged.write_text("raise SystemExit(9)\n")
+    with open_box("x", settings, state=tmp_path) as box:
+        assert box.hello().hostname
+
+
+def test_the_agent_is_python_3_9_and_the_standard_library() -> None:
+    for name, text in FILES.items():
+        tree = ast.parse(text, filename=name, feature_version=(3, 9))
+        for node in ast.walk(tree):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            for module in modules:
+                assert module.partition(".")[0] in {*sys.stdlib_module_names, "pynvml"}, f"{name}: {module}"
+    ast.parse(BOOT, feature_version=(3, 9))
+
+
+def pythons_at(version: str) -> str | None:
+    """A Python of that version, if this machine has one that runs."""
+    found = shutil.which(f"python{version}")
+    works = found and subprocess.run([found, "-c", "pass"], capture_output=True, check=False).returncode == 0
+    homes = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python3"))
+    return found if works else str(homes[-1]) if homes else None
+
+
+@pytest.mark.skipif(pythons_at("3.9") is None, reason="there is no Python 3.9 on this machine")
+def test_the_agent_runs_on_python_3_9(tmp_path: Path) -> None:
+    with leased(settings_for(tmp_path, agent_python=pythons_at("3.9")), tmp_path) as box:
+        assert box.hello().python.startswith("3.9.")
+        run = launch(box, "--line", "hello", "--grandchildren", "1", "--end", "exit:4")
+        story = listen(run)
+        assert story.exited is not None
+        assert story.exited.exit_code == 4
+        assert run.stop(0.0).ended
+
+
+@pytest.mark.skipif(pythons_at("3.8") is None, reason="there is no Python 3.8 on this machine")
+def test_a_python_that_is_too_old_is_told(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path, agent_python=pythons_at("3.8"))
+    with open_box("x", settings, state=tmp_path) as box, pytest.raises(Unreachable, match=r"too old .* needs 3\.9"):
+        box.hello()
