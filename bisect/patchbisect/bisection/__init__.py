@@ -3,6 +3,7 @@
 from patchbisect.bisection.amending import known_content, mark_content, reasons_of, take_back
 from patchbisect.bisection.bench import Bench, Journaled, OnRig
 from patchbisect.bisection.equipping import bench_on
+from patchbisect.bisection.exporting import export_branch
 from patchbisect.bisection.finding import (
     AnswerKind,
     Claim,
@@ -50,6 +51,7 @@ __all__ = [
     "bisect",
     "change_to_json",
     "conduct",
+    "export_branch",
     "finding_to_json",
     "forecast",
     "is_transient",

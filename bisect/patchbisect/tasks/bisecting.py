@@ -47,6 +47,7 @@ _HELP = {
     "plain": "lines instead of a screen while it runs",
     "wait-for-box": "seconds to wait while somebody else has the box",
     "plan": "print the timeline and the expected number of launches; launch nothing",
+    "export-branch": "write the timeline as a branch of this repository, for git bisect run; launch nothing",
     "json": "print one JSON document",
 }
 
@@ -80,6 +81,7 @@ def bisect(
     resume: bool = False,
     of: str = "",
     plan: bool = False,
+    export_branch: str = "",
     plain: bool = False,
     wait_for_box: float = 0.0,
     json: bool = False,
@@ -119,6 +121,9 @@ def bisect(
         budget_launches=budget_launches,
         budget_minutes=budget_minutes,
     )
+    if export_branch:
+        exported(load_project(), asked, export_branch)
+        return
     resumed = (of or "last") if resume else ""
     conducted(load_project(), asked, resume=resumed, plan=plan, plain=plain, wait_s=wait_for_box, json=json)
 
@@ -246,6 +251,16 @@ def planned(project: Project, question: Question, *, box: str, json: bool) -> No
         )
     else:
         print("minutes: no run of this profile is on record yet")
+
+
+def exported(project: Project, asked: Asked, branch: str) -> None:
+    """The timeline as a branch, and how to use it."""
+    from patchbisect.bisection import export_branch
+
+    commits = export_branch(project.root, branch, understood(project, asked).timeline)
+    print(f"{branch}: {len(commits)} commits, {commits[0][:12]} (good) to {commits[-1][:12]} (bad)")
+    print(f"git bisect start {commits[-1][:12]} {commits[0][:12]}")
+    print("git bisect run patchbisect trial worktree")
 
 
 _OF = {"of": "the bisection; default: the last one"}
