@@ -56,7 +56,7 @@ class Lease:
 
 
 def holder(reason: str, *, outlives_us: bool = False) -> dict[str, Any]:
-    """Us, as the book of leases shows us to others. One that ``outlives_us`` ends by its expiry, not with our process."""
+    """Us, as the book of leases shows us to others; one that ``outlives_us`` ends by its expiry alone."""
     about = {"owner": getpass.getuser(), "host": socket.gethostname(), "reason": reason}
     return {**about, "client": client_id(), "pid": 0 if outlives_us else os.getpid()}
 

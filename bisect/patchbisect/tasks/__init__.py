@@ -2,7 +2,7 @@
 
 from invoke import Collection
 
-from patchbisect.tasks import bisecting, launching, maintaining, project, queue, recorded
+from patchbisect.tasks import bisecting, boxes, launching, maintaining, project, queue, recorded
 
 namespace = Collection(
     queue.queue,
@@ -23,10 +23,12 @@ namespace = Collection(
     recorded.report,
     recorded.plot,
     recorded.watch,
+    boxes.doctor,
     project.setup,
     project.demo,
     project.test,
     *maintaining.tasks(),
 )
 namespace.add_collection(bisecting.collection)
+namespace.add_collection(boxes.collection)
 namespace.configure({"run": {"in_stream": False}})

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from patchbisect.tasks.face import say
 
 if TYPE_CHECKING:
+    from patchbisect.box import Box
     from patchbisect.config import Project
     from patchbisect.embedded import Embedded, Progress
     from patchbisect.trial import Rig
@@ -39,6 +40,16 @@ def rig_of(
     embedded = prepared(project) if config.embedded else None
     with open_rig(project, mirror=mirror, box=box or None, embedded=embedded, reason=reason, wait_s=wait_s) as rig:
         yield rig
+
+
+@contextmanager
+def box_of(project: Project, box: str = "") -> Iterator[Box]:
+    """The box without a lease, to look at."""
+    from patchbisect.trial import reach
+
+    _, config = project.settings.box_named(box or None)
+    with reach(project, box=box or None, embedded=prepared(project) if config.embedded else None) as opened:
+        yield opened
 
 
 def prepared(project: Project, *, repair: bool = False) -> Embedded:

@@ -2,7 +2,7 @@
 
 from patchbisect.trial.preparing import Prepared, prepare
 from patchbisect.trial.recording import Trial
-from patchbisect.trial.rig import Rig, open_rig
+from patchbisect.trial.rig import Rig, open_rig, reach
 from patchbisect.trial.running import SETTLE_S, run_trial
 from patchbisect.trial.watching import SampleWatcher, Silent, Watcher
 
@@ -16,5 +16,6 @@ __all__ = [
     "Watcher",
     "open_rig",
     "prepare",
+    "reach",
     "run_trial",
 ]

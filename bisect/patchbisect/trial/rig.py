@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from patchbisect.box import Box, BoxSettings, open_box
+from patchbisect.box import Box, BoxSettings, Reservations, open_box
 from patchbisect.config import BoxConfig, Project
 from patchbisect.embedded import Embedded
 from patchbisect.errors import UsageError
@@ -49,28 +49,38 @@ class Rig:
 
 
 @contextmanager
+def reach(project: Project, *, box: str | None, embedded: Embedded | None) -> Iterator[Box]:
+    """The box by its name, without a lease: to look at. Raises UsageError for an unknown one."""
+    name, config = project.settings.box_named(box)
+    if config.embedded and embedded is None:
+        raise UsageError(f"box '{name}' has no environment yet", remedy="invoke setup")
+    with open_box(name, _box_settings(config, embedded, project), state=project.state) as opened:
+        yield opened
+
+
+@contextmanager
 def open_rig(
     project: Project, *, mirror: Mirror, box: str | None, embedded: Embedded | None, reason: str, wait_s: float = 0.0
 ) -> Iterator[Rig]:
     """Reach the box and have it to ourselves, for ``reason``, waiting up to ``wait_s`` seconds for it.
 
-    One lease for all that is done with it: between two trials of a bisection nobody else gets in.
-    Raises UsageError for an unknown box, BoxError when it cannot be reached or somebody holds it.
+    One lease for all that is done with it: between two trials of a bisection nobody else gets in. A reservation of
+    this project is used, and kept. Raises UsageError for an unknown box, BoxError when it cannot be reached or
+    somebody holds it.
     """
     name, config = project.settings.box_named(box)
-    if config.embedded and embedded is None:
-        raise UsageError(f"box '{name}' has no environment yet", remedy="invoke setup")
-    settings = _box_settings(config, embedded, project)
-    with open_box(name, settings, state=project.state) as opened, opened.lease(reason=reason, wait_s=wait_s):
-        yield Rig(
-            project=project,
-            mirror=mirror,
-            store=Store(project.state / "runs"),
-            box=opened,
-            box_name=name,
-            config=config,
-            embedded=embedded if config.embedded else None,
-        )
+    with reach(project, box=box, embedded=embedded) as opened:
+        fence = Reservations(project.state).fence(opened)
+        with opened.reserved(fence) if fence else opened.lease(reason=reason, wait_s=wait_s):
+            yield Rig(
+                project=project,
+                mirror=mirror,
+                store=Store(project.state / "runs"),
+                box=opened,
+                box_name=name,
+                config=config,
+                embedded=embedded if config.embedded else None,
+            )
 
 
 def _box_settings(config: BoxConfig, embedded: Embedded | None, project: Project) -> BoxSettings:
