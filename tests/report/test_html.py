@@ -213,7 +213,7 @@ def test_a_huge_bisection_stays_under_a_megabyte(store: Store) -> None:
 
     name = "0005-print-rest"
     long_patch = builder.patch_text(name) + "+y\n" * 50_000
-    log = b"\n".join([b"z" * 200_000] * 120)
+    log = b"\n".join([b"z" * 60_000] * 120)
     store.save(made, Attachments(log=log, patches={name: long_patch.encode()}))
     assert len(rendered(finding, store).encode()) < 1_000_000
 

@@ -452,7 +452,7 @@ def _excerpt(source: Source) -> Excerpt | None:
     return Excerpt(
         run=source.name,
         lines=tuple(
-            LogLine(number, _shown_line(text)[:LINE_CHARACTERS], number == deciding.line)
+            LogLine(number, _shown_line(text), number == deciding.line)
             for number, text in enumerate(shown, start=first)
         ),
     )
@@ -460,7 +460,9 @@ def _excerpt(source: Source) -> Excerpt | None:
 
 def _shown_line(text: str) -> str:
     """A line of a log. A trial's log holds no secret that we gave it; the server may know others."""
-    return without_secrets(printable(text.rstrip("\r")))
+    # Cut wide before and to size after, so that no half of a secret stands at the end.
+    near = printable(text[: 4 * LINE_CHARACTERS].rstrip("\r"))
+    return without_secrets(near)[:LINE_CHARACTERS]
 
 
 def _environment(source: Source | None) -> Iterator[tuple[str, str]]:

@@ -353,7 +353,11 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    return textwrap.shorten(text, width=limit, placeholder=" …") if len(text) > limit else text
+    """``text`` cut at a word, to ``limit`` characters."""
+    if len(text) <= limit:
+        return text
+    # Cut first: a line of a log may have megabytes, and runs of blanks are few.
+    return textwrap.shorten(text[: 4 * limit], width=limit, placeholder=" …") or text[:limit]
 
 
 def comparison_page(comparison: Json) -> RenderableType:
