@@ -207,7 +207,7 @@ BAD = [
         LIMITING,
         'logger.info(f"{self.server_args.max_total_tokens:>10}")',
         "format",
-        runnable=True,
+        runnable=False,
     ),
     bad("format of a tensor", REDUCING, 'logger.info(f"{input_:.3f}")', "format"),
     bad("whole number of a float", LOADED, 'logger.info(f"{after_avail_memory:d}")', "format", runnable=True),

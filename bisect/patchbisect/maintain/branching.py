@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from patchbisect.errors import UsageError
+from patchbisect.errors import PointUnbuildable, UsageError
 from patchbisect.maintain.exporting import (
     NAME_TRAILER,
     diff_between,
@@ -60,7 +60,8 @@ def import_branch(mirror: Mirror, base: Base, queue: Queue, *, name: str) -> lis
     for commit in commits:
         named = dict(message_of(store, commit)[2]).get(NAME_TRAILER, "")
         old = by_name.pop(named, None)
-        patches.append(_patch(store, commit, old))
+        untouched = old is not None and _is_result(mirror, base, [*patches, old], commit=commit)
+        patches.append(_patch(store, commit, old, untouched=untouched))
     return _with_disabled(patches, queue)
 
 
@@ -120,7 +121,17 @@ def _line_of(store: Git, name: str, *, base: str) -> list[str]:
     return commits
 
 
-def _patch(store: Git, commit: str, old: Patch | None) -> Patch:
+def _is_result(mirror: Mirror, base: Base, patches: Sequence[Patch], *, commit: str) -> bool:
+    """Whether the patches give the very tree of a commit."""
+    try:
+        built = mirror.materialize(base, patches, exact=True).commit
+    except PointUnbuildable:
+        return False
+    [ours, theirs] = Git(mirror.path).ids([f"{built}^{{tree}}", f"{commit}^{{tree}}"])
+    return ours == theirs
+
+
+def _patch(store: Git, commit: str, old: Patch | None, *, untouched: bool) -> Patch:
     """The commit as a patch; ``old`` is the file that it came from, kept as far as it still says the same."""
     if old is None:
         return patch_of_commit(store, commit, number=1, trailers=[("Kind", "experiment"), ("Forwarded", "no")])
@@ -132,18 +143,8 @@ def _patch(store: Git, commit: str, old: Patch | None) -> Patch:
     name, address = author_of(old)
     same = message == f"{commit_message(old).strip()}\n{NAME_TRAILER}: {old.name}"
     if same and date == git_date(old) and author == f"{name} <{address}>":
-        return old if _same_effect(store, old, commit) else with_diff(old, diff)
+        return old if untouched else with_diff(old, diff)
     return patch_of_commit(store, commit, number=old.number, slug=old.slug)
-
-
-def _same_effect(store: Git, old: Patch, commit: str) -> bool:
-    """Whether the commit is what the file's own diff says, against the very blobs that it names."""
-    fresh = diff_between(store, f"{commit}^", commit, renames=has_renames(old))
-    return fresh == old.diff or _patch_id(store, fresh) == _patch_id(store, old.diff)
-
-
-def _patch_id(store: Git, diff: str) -> str:
-    return store.text("patch-id", "--verbatim", stdin=diff.encode("utf-8", "surrogateescape")).partition(" ")[0]
 
 
 def _with_disabled(patches: Sequence[Patch], queue: Queue) -> list[Patch]:

@@ -119,6 +119,10 @@ class Editor:
         order = [*self.queue.patches[:at], *patches, *self.queue.patches[at + 1 :]]
         return self._rebuilt(self.shifted(order), doing=f"refresh {self.queue.patches[at].name}")
 
+    def become(self, patches: Sequence[Patch], *, doing: str) -> Rebuilt:
+        """These patches instead, old and new ones, numbered in this order."""
+        return self._rebuilt(self.shifted(patches), doing=doing)
+
     def refresh(self) -> Rebuilt:
         """The same patches, each made exact."""
         return self._rebuilt(self.queue.patches, doing="refresh the queue")

@@ -339,9 +339,9 @@ def _import_branch(shop: Shop, name: str) -> Outcome:
     from patchbisect.maintain.branching import import_branch
     from patchbisect.model import Base
 
-    editor = shop.editor()
-    patches = import_branch(shop.mirror, Base(pin=shop.pin), editor.queue, name=name)
-    return shop.put(f"import branch {name}", editor.shifted(patches))
+    patches = import_branch(shop.mirror, Base(pin=shop.pin), shop.editor().queue, name=name)
+    title = f"import branch {name}"
+    return shop.edit(title, lambda editor: editor.become(patches, doing=title))
 
 
 def _imported(
