@@ -97,6 +97,18 @@ def test_a_pipe_gets_lines_and_a_terminal_gets_a_screen() -> None:
         assert ("\x1b[?25l" in stream.getvalue()) is screen
 
 
+def test_a_flood_of_events_ends_before_the_disk_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "_MOST_TOLD", 10)
+    (event, *_) = Classifier().feed(b"[2026-11-29 18:00:00] Load weight begin. avail mem=22.06 GB\n")
+    with live.watching(tmp_path, what="x", plainly=True) as watcher:
+        for number in range(100):
+            watcher.event(event, float(number))
+        watcher.step("stopping")
+        (path,) = live.running(tmp_path)
+        kinds = [message["kind"] for message in live.followed(path, once=True)]
+    assert kinds == ["begin", *["event"] * 9, "step"]
+
+
 def test_a_full_disk_does_not_hinder_the_trial(tmp_path: Path) -> None:
     path = tmp_path / "live" / f"{os.getpid()}.jsonl"
     path.parent.mkdir()

@@ -24,6 +24,8 @@ Sink = Callable[[Json], None]
 
 _POLL_S = 0.2
 _REDRAWS_PER_S = 4
+_MOST_TOLD = 50_000
+"""Messages for other shells; a flood of events beyond it is seen in the first shell only."""
 
 
 class Watching:
@@ -121,7 +123,13 @@ def _broadcast(directory: Path) -> Iterator[Sink]:
     path = directory / f"{os.getpid()}.jsonl"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
 
+    told = 0
+
     def tell(message: Json) -> None:
+        nonlocal told
+        told += 1
+        if told > _MOST_TOLD and message["kind"] == "event":
+            return
         # Unbuffered: what could not be written now must not come back as an error at the end.
         with suppress(OSError):
             os.write(descriptor, json.dumps(message).encode() + b"\n")

@@ -19,6 +19,9 @@ from patchbisect.wire import Json
 _SPACE_FOR_LOG = 64 * 1024 * 1024
 """Bytes of log kept in memory and in the record; a flood beyond it is counted, not kept."""
 
+_MOST_EVENTS = 20_000
+"""Events kept in the record. A start makes a few hundred; a probe in a hot loop must not eat memory."""
+
 
 class Follower:
     """Feeds the classifier until the verdict is final, the wanted stage is reached, or the server is gone."""
@@ -49,7 +52,8 @@ class Follower:
                 self._keep(item.data)
                 for event in self.classifier.feed(item.data):
                     elapsed = time.monotonic() - begun
-                    self.events.append({"t": round(elapsed, 3), **event.document()})
+                    if len(self.events) < _MOST_EVENTS:
+                        self.events.append({"t": round(elapsed, 3), **event.document()})
                     self.watcher.event(event, elapsed)
             elif isinstance(item, Signals):
                 signals = item
