@@ -370,6 +370,7 @@ def _alive(case: _Case) -> Verdict:
         stage=stage,
         role=position.role,
         cause="unfinished",
+        deciding=_line_of(case.progress.furthest(), case),
         why=f"no error so far, and no pool; the start has come to {stage}{_last_bar(case)}",
         persistence=Persistence.TRANSIENT,
     )
