@@ -5,7 +5,7 @@ from dataclasses import asdict
 import pytest
 
 from patchbisect.bisection import AnswerKind, Asked, conduct
-from patchbisect.bisection.bench import marks, standing
+from patchbisect.bisection.bench import left_running, marks, standing
 from patchbisect.errors import BoxError, UsageError
 from patchbisect.journal import Journal
 from patchbisect.search import Observation
@@ -160,3 +160,34 @@ def test_several_boxes_reach_the_same_answer(tmp_path):
     again = World(rule=broken_by("p6"), store=world.store, width=1)
     resumed = conduct(question(16), again, journal=journal, store=world.store)
     assert resumed.culprit == finding.culprit
+
+
+def cut_while_running(tmp_path, rule):
+    """A journal whose last line is the intent of a launch, and that launch's id."""
+    world = World.at(tmp_path, rule)
+    whole = journal_in(tmp_path)
+    conduct(question(), world, journal=whole, store=world.store)
+    half = Journal(tmp_path / "cut" / "journal.jsonl")
+    half.path.parent.mkdir()
+    half.path.write_bytes(b"".join(lines(whole)[:7]))
+    (intent,) = left_running(half)
+    return world.store, half, intent.data["record"]
+
+
+def test_the_launch_that_was_running_is_joined_and_its_verdict_counts(tmp_path):
+    store, journal, running = cut_while_running(tmp_path, broken_by("p6"))
+    shutil.rmtree(store.path(running))
+    again = World(rule=broken_by("p6"), store=store, running={running})
+    finding = conduct(question(), again, journal=journal, store=store)
+    assert finding.culprit.subject == "p6"
+    assert running in [step.trial.record for step in finding.steps]
+    assert [entry.data["record"] for entry in journal.entries() if entry.event == "intent"].count(running) == 1
+    assert left_running(journal) == []
+
+
+def test_a_launch_that_cannot_be_joined_is_made_again(tmp_path):
+    store, journal, running = cut_while_running(tmp_path, broken_by("p6"))
+    again = World(rule=broken_by("p6"), store=store)
+    finding = conduct(question(), again, journal=journal, store=store)
+    assert finding.culprit.subject == "p6"
+    assert running not in [step.trial.record for step in finding.steps]

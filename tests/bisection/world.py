@@ -119,6 +119,8 @@ class World:
     unbuildable: Callable[[Point], str] = lambda at: ""
     width: int = 1
     launched: list[str] = field(default_factory=list)
+    running: set[str] = field(default_factory=set)
+    """Launches that an earlier client started and that can be joined."""
     box: str = "simulated"
     machine: dict[str, object] = field(default_factory=lambda: {"hostname": "sim", "boot_id": "1", "driver": "570.1"})
     logs: Callable[[Point], bytes] = lambda at: b""
@@ -138,12 +140,15 @@ class World:
     def difference(self, before: Base, after: Base) -> Patch:
         raise PointUnbuildable("no history here")
 
-    def launch(self, at: Point, *, purpose: str, settle: bool = False) -> Trial:
+    def rejoin(self, at: Point, *, record: str, settle: bool = False) -> Trial | None:
+        return self.launch(at, purpose="", record=record) if record in self.running else None
+
+    def launch(self, at: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
         with _LAUNCHING:
             self.launched.append(at.name)
-            number = sum(1 for _ in self.store.ids())
+            known = self.store.ids()
             trial = Trial(
-                record=f"20260101-000000-{number:04x}",
+                record=record if record and record not in known else f"20260101-000000-{len(known):04x}",
                 point=at,
                 content_id=self.content(at),
                 verdict=self.rule(at),

@@ -9,9 +9,9 @@ from typing import Protocol
 from patchbisect.bisection.judging import is_transient
 from patchbisect.journal import Entry, Journal
 from patchbisect.model import Base, Patch, Point, Stage
-from patchbisect.records import Record, Store
+from patchbisect.records import Record, Store, new_id
 from patchbisect.search import Observation
-from patchbisect.trial import SETTLE_S, Rig, Trial, Watcher, prepare, run_trial
+from patchbisect.trial import SETTLE_S, Rig, Trial, Watcher, prepare, rejoin_trial, run_trial
 
 
 class Bench(Protocol):
@@ -24,11 +24,14 @@ class Bench(Protocol):
     def content(self, point: Point) -> str:
         """The point's content id. Raises PointUnbuildable."""
 
-    def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
-        """One launch; with ``settle`` a server that is ready must stay so for a while.
+    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
+        """One launch; with ``settle`` a server that is ready must stay so for a while. ``record`` is its id.
 
         Raises BoxError where box or link fail, PointUnbuildable.
         """
+
+    def rejoin(self, point: Point, *, record: str, settle: bool = False) -> Trial | None:
+        """The end of a launch whose client went away; None where there is none to join. Raises as ``launch`` does."""
 
     def log(self, trial: Trial) -> bytes:
         """The server's log of a launch; empty where none was kept."""
@@ -50,8 +53,11 @@ class Around:
     def content(self, point: Point) -> str:
         return self.inner.content(point)
 
-    def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
-        return self.inner.launch(point, purpose=purpose, settle=settle)
+    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
+        return self.inner.launch(point, purpose=purpose, settle=settle, record=record)
+
+    def rejoin(self, point: Point, *, record: str, settle: bool = False) -> Trial | None:
+        return self.inner.rejoin(point, record=record, settle=settle)
 
     def log(self, trial: Trial) -> bytes:
         return self.inner.log(trial)
@@ -79,11 +85,25 @@ class OnRig:
     def difference(self, before: Base, after: Base) -> Patch:
         return self.rig.mirror.difference(before, after)
 
-    def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
+    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
         self.watcher.step(f"{purpose}: {point.name}")
-        prepared = prepare(self.rig, point)
         return run_trial(
-            self.rig, prepared, until=self.until, watcher=self.watcher, settle_s=SETTLE_S if settle else 0.0
+            self.rig,
+            prepare(self.rig, point),
+            until=self.until,
+            watcher=self.watcher,
+            settle_s=SETTLE_S if settle else 0.0,
+            record_id=record or None,
+        )
+
+    def rejoin(self, point: Point, *, record: str, settle: bool = False) -> Trial | None:
+        return rejoin_trial(
+            self.rig,
+            prepare(self.rig, point),
+            launch_id=record,
+            until=self.until,
+            watcher=self.watcher,
+            settle_s=SETTLE_S if settle else 0.0,
         )
 
 
@@ -91,7 +111,8 @@ class Journaled(Around):
     """A bench that writes an intent before each launch and the trial after it.
 
     On ``--resume`` the journal's trials are handed out first, each once, to whoever asks for what they ran; the
-    bisection, being a function of its trials, then stands where it stood.
+    bisection, being a function of its trials, then stands where it stood. A launch that the journal intended and
+    never saw the end of is joined again, if it is still there.
     """
 
     def __init__(self, inner: Bench, *, journal: Journal, store: Store) -> None:
@@ -102,16 +123,21 @@ class Journaled(Around):
         self._waiting: dict[str, deque[Entry]] = {}
         for entry in standing(journal):
             self._waiting.setdefault(entry.data["content_id"], deque()).append(entry)
+        self._running = {entry.data["content_id"]: entry.data["record"] for entry in left_running(journal)}
 
-    def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
+    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
         content = self.content(point)
         with self._lock:
             waiting = self._waiting.get(content)
             if waiting:
                 entry = waiting.popleft()
                 return trial_of(self.store.load(entry.data["record"]), point, reused=entry.data["reused"])
-        self._note("intent", purpose=purpose, point=point.name, content_id=content)
-        trial = self.inner.launch(point, purpose=purpose, settle=settle)
+            running = self._running.pop(content, "")
+        trial = self.inner.rejoin(point, record=running, settle=settle) if running else None
+        if trial is None:
+            record = record or new_id()
+            self._note("intent", purpose=purpose, point=point.name, content_id=content, record=record)
+            trial = self.inner.launch(point, purpose=purpose, settle=settle, record=record)
         event = "void" if is_transient(trial.verdict) else "trial"
         self._note(
             event, purpose=purpose, point=point.name, content_id=content, record=trial.record, reused=trial.reused
@@ -121,6 +147,17 @@ class Journaled(Around):
     def _note(self, event: str, **data: object) -> None:
         with self._lock:
             self.journal.append(event, **data)
+
+
+def left_running(journal: Journal) -> list[Entry]:
+    """Intents without a trial: what was running when the client went away, newest last."""
+    open_intents: dict[str, Entry] = {}
+    for entry in journal.entries():
+        if entry.event == "intent":
+            open_intents[entry.data["content_id"]] = entry
+        elif entry.event in ("trial", "void"):
+            open_intents.pop(entry.data["content_id"], None)
+    return list(open_intents.values())
 
 
 def standing(journal: Journal) -> list[Entry]:

@@ -40,11 +40,16 @@ class Fleet:
     def difference(self, before: Base, after: Base) -> Patch:
         return self.benches[0].difference(before, after)
 
-    def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
+    def rejoin(self, point: Point, *, record: str, settle: bool = False) -> Trial | None:
+        """On whichever box it still is."""
+        joined = (bench.rejoin(point, record=record, settle=settle) for bench in self.benches)
+        return next((trial for trial in joined if trial is not None), None)
+
+    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
         """One launch on whichever box is free. Raises the last box's BoxError when none is left."""
         while (bench := self._free.get()) is not None:
             try:
-                trial = bench.launch(point, purpose=purpose, settle=settle)
+                trial = bench.launch(point, purpose=purpose, settle=settle, record=record)
             except BoxError as error:
                 self._alive -= 1
                 if not self._alive:

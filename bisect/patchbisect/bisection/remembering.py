@@ -33,12 +33,12 @@ class Remembering(Around):
             if _counts(document, box=box, machine=machine, until=until, ends=ends):
                 self._known[document["content_id"]] = document["id"]
 
-    def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
+    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
         with self._lock:
             known = self._known.pop(self.content(point), None)
         if known is not None:
             return trial_of(self.store.load(known), point, reused=True)
-        return self.inner.launch(point, purpose=purpose, settle=settle)
+        return self.inner.launch(point, purpose=purpose, settle=settle, record=record)
 
 
 def _counts(document: Json, *, box: str, machine: Machine, until: Stage, ends: Collection[str]) -> bool:
@@ -60,17 +60,17 @@ class Recalled(Around):
         super().__init__(inner)
         self._known = {trial.content_id: trial for trial in trials}
 
-    def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
+    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
         known = self._known.pop(self.content(point), None)
         if known is not None:
             return replace(known, point=point, reused=True)
-        return self.inner.launch(point, purpose=purpose, settle=settle)
+        return self.inner.launch(point, purpose=purpose, settle=settle, record=record)
 
 
 class Shut(Around):
     """A bench that launches nothing: for reading a journal again."""
 
-    def launch(self, point: Point, *, purpose: str, settle: bool = False) -> Trial:
+    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
         """Raises UsageError."""
         raise UsageError(
             f"the journal ends before the answer: {point.name} was not launched ({purpose})",

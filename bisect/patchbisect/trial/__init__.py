@@ -3,7 +3,7 @@
 from patchbisect.trial.preparing import Prepared, prepare
 from patchbisect.trial.recording import Trial
 from patchbisect.trial.rig import Rig, open_rig, reach
-from patchbisect.trial.running import SETTLE_S, run_trial
+from patchbisect.trial.running import SETTLE_S, rejoin_trial, run_trial
 from patchbisect.trial.watching import SampleWatcher, Silent, Watcher
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "open_rig",
     "prepare",
     "reach",
+    "rejoin_trial",
     "run_trial",
 ]

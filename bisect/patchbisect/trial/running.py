@@ -10,6 +10,7 @@ from typing import Any
 
 from patchbisect import command
 from patchbisect.box import CleanReport, LaunchSpec, PlacedCode, Run, StopReport
+from patchbisect.box.failures import NoSuchLaunch
 from patchbisect.errors import BoxError
 from patchbisect.model import Outcome, Persistence, Stage, Verdict
 from patchbisect.records import new_id
@@ -64,6 +65,37 @@ def run_trial(
     return recorded(rig, prepared, launched, until=until, timings=clock.timings(), tags=tags, identifier=identifier)
 
 
+def rejoin_trial(
+    rig: Rig,
+    prepared: Prepared,
+    *,
+    launch_id: str,
+    until: Stage,
+    watcher: Watcher | None = None,
+    settle_s: float = 0.0,
+) -> Trial | None:
+    """Go on with a launch whose client went away; its log is read from the beginning. None where there is none to join.
+
+    A launch that was ended by us says nothing. Raises BoxError as :func:`run_trial` does.
+    """
+    watcher = watcher or Silent()
+    clock = _Clock()
+    try:
+        state = rig.box.ask("launch_state", launch_id=launch_id)
+    except NoSuchLaunch:
+        return None
+    if state["ended"]:
+        return None
+    placed = rig.box.put_code(rig.mirror.path, prepared.code.commit)
+    follower = Follower(rig=rig, prepared=prepared, until=until, settle_s=settle_s, watcher=watcher)
+    spec = _spec(rig, prepared, placed, launch_id=launch_id, port=state["port"], keep=False)
+    watcher.step(f"joining launch {launch_id} again")
+    run = rig.box.attach(launch_id, secrets=prepared.secret_env.values())
+    launched = _followed(rig, run, spec, placed, follower=follower, watcher=watcher, clock=clock)
+    clock.lap("finish")
+    return recorded(rig, prepared, launched, until=until, timings=clock.timings(), tags=(), identifier=launch_id)
+
+
 class _Clock:
     """Seconds by name; ``lap`` closes the one that is running."""
 
@@ -100,8 +132,21 @@ def _launch(
     rig: Rig, spec: LaunchSpec, placed: PlacedCode, *, follower: Follower, watcher: Watcher, clock: _Clock
 ) -> Launched:
     watcher.step(f"launching on port {spec.port}")
-    report: StopReport | None = None
     run = _started(rig, spec)
+    return _followed(rig, run, spec, placed, follower=follower, watcher=watcher, clock=clock)
+
+
+def _followed(
+    rig: Rig,
+    run: Run,
+    spec: LaunchSpec,
+    placed: PlacedCode,
+    *,
+    follower: Follower,
+    watcher: Watcher,
+    clock: _Clock,
+) -> Launched:
+    report: StopReport | None = None
     kept = False
     try:
         verdict = follower.follow(run)
