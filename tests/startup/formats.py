@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
+
+import pytest
 
 from patchbisect.model import Stage
 
@@ -14,6 +18,20 @@ RELEASES = (
 """Every final release x.y.0 from 0.4.0 to 0.5.23; there is no final 0.5.0."""
 
 Release = tuple[int, int, int]
+
+BREAKPOINTS = {
+    *((0, 4, n) for n in (0, 2, 4, 7)),
+    *((0, 5, n) for n in (3, 7, 9, 10, 14, 17, 19, 21, 22, 23)),
+}
+"""Where messages change: these are in the fast tier, the releases between them in CI's."""
+
+
+def tiers(releases: Iterable[Release]) -> list[Any]:
+    """``releases`` as parameters, each in its tier."""
+    return [
+        pytest.param(release, id=name(release), marks=() if release in BREAKPOINTS else pytest.mark.ci)
+        for release in releases
+    ]
 
 
 def between(low: str, high: str = "0.5.23") -> list[Release]:

@@ -9,7 +9,7 @@ import pytest
 
 from patchbisect.model import Outcome, Role, Signals, Stage
 from patchbisect.startup import classify
-from tests.startup.formats import RELEASES, Release, Server, between, frame, name, raised
+from tests.startup.formats import RELEASES, Release, Server, between, frame, name, raised, tiers
 
 DEAD = Signals(exit_code=-9, alive=False)
 
@@ -159,15 +159,13 @@ ROWS = (
         frames=(frame("model_executor/model_runner.py", "init_torch_distributed"), frame("distributed/device_communicators/torch_symm_mem.py", "__init__"))),
 )  # fmt: skip
 
-BREAKPOINTS = {(0, 4, 2), (0, 4, 7), (0, 5, 9), (0, 5, 14)}
-
 
 def _cases() -> list[object]:
     """Each row in all its releases; the first, the last and those at breakpoints are in the fast tier."""
     out = []
     for row in ROWS:
         releases = between(row.low, row.high)
-        fast = {releases[0], releases[-1], *BREAKPOINTS}
+        fast = {releases[0], releases[-1], (0, 5, 9)}
         for release in releases:
             marks = () if release in fast else pytest.mark.ci
             out.append(pytest.param(row, release, id=f"{row.id} {name(release)}", marks=marks))
@@ -189,7 +187,7 @@ def test_scheduler_exception(row: Row, release: Release) -> None:
     assert verdict.final and verdict.why
 
 
-each_release = pytest.mark.parametrize("release", RELEASES, ids=name)
+each_release = pytest.mark.parametrize("release", tiers(RELEASES))
 
 
 @each_release
@@ -223,7 +221,7 @@ def test_a_rank_that_died_without_a_word(release: Release, line: str, code: int,
     assert (verdict.outcome, verdict.stage, verdict.cause) == (Outcome.CRASH, Stage.KV_PROFILE, cause)
 
 
-@pytest.mark.parametrize("release", between("0.4.4", "0.4.9"), ids=name)
+@pytest.mark.parametrize("release", tiers(between("0.4.4", "0.4.9")))
 def test_sigchld_of_a_killed_scheduler(release: Release) -> None:
     server = Server(release, tp=2)
     told = "an exit code 9. pid=411" if release <= (0, 4, 6) else "exitcode=9. pid=411"
@@ -247,7 +245,7 @@ def test_watchdog(release: Release) -> None:
     )
 
 
-@pytest.mark.parametrize("release", between("0.5.7"), ids=name)
+@pytest.mark.parametrize("release", tiers(between("0.5.7")))
 def test_a_soft_watchdog_only_warns(release: Release) -> None:
     server = Server(release, tp=2)
     soft = server.said("Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=True)", 500, label=" TP1")
@@ -269,7 +267,7 @@ def test_port_in_use_after_everything(release: Release) -> None:
     assert verdict.facts["port"] == 30000
 
 
-@pytest.mark.parametrize("release", between("0.5.5"), ids=name)
+@pytest.mark.parametrize("release", tiers(between("0.5.5")))
 def test_dp_attention_port(release: Release) -> None:
     server = Server(release)
     text = server.args() + server.said(

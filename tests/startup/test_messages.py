@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from patchbisect.model import Stage
-from tests.startup.formats import RELEASES, Server
+from tests.startup.formats import RELEASES, Server, tiers
 from tests.startup.messages import listed, of_source, of_wheel, recognised, unknown
 from tests.startup.test_failures import ROWS
 
@@ -56,7 +56,7 @@ def test_what_the_facts_list_is_recognised(message: str) -> None:
     assert recognised(message)
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", tiers(RELEASES))
 def test_no_milestone_is_on_the_list(release: tuple[int, int, int]) -> None:
     for line in Server(release, draft=True).all().splitlines():
         assert recognised(line.split("] ", 1)[1])

@@ -6,9 +6,9 @@ import pytest
 
 from patchbisect.model import Milestone, Outcome, Role, Signals, Stage
 from patchbisect.startup import Classifier, Ledger, classify
-from tests.startup.formats import RELEASES, Release, Server, name
+from tests.startup.formats import RELEASES, Release, Server, tiers
 
-each_release = pytest.mark.parametrize("release", RELEASES, ids=name)
+each_release = pytest.mark.parametrize("release", tiers(RELEASES))
 STAGES = list(Stage)
 
 
