@@ -34,6 +34,14 @@ def test_an_open_bisection_has_no_finding_yet(tmp_path: Path) -> None:
     assert finding_of(journal)["id"] == "x"
 
 
+def test_the_last_one_is_the_last_that_has_an_answer(tmp_path: Path) -> None:
+    Journal.create(tmp_path, "20261129-190000-aaaa").append("answer", finding={"answer": "none"})
+    Journal.create(tmp_path, "20261129-200000-bbbb").append("begin")
+    found = journal_named(tmp_path, "last")
+    assert found is not None
+    assert found.identifier == "20261129-190000-aaaa"
+
+
 def test_the_runs_that_a_bisection_rests_on_are_held(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path, "x")
     journal.append("intent", point="HEAD")

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from patchbisect.records import Store
+from patchbisect.records import Attachments, Store
 from patchbisect.report import markdown, page
 from tests.report import builder
 
@@ -39,6 +39,18 @@ def test_a_fence_outlasts_what_is_in_it(finding: dict[str, Any], store: Store) -
             trial["verdict"]["deciding"]["text"] = "```\n</details> @someone\n````"
     text = markdown.rendered(page.of_finding(finding, store))
     assert "`````\n" in text
+
+
+def test_the_longest_report_fits_into_an_issue(finding: dict[str, Any], store: Store) -> None:
+    finding["trials"] = [{**trial, "point": "p" * 300} for trial in finding["trials"] * 60]
+    bad = finding["proof"]["culprit_bad"]["run"]
+    made = store.load(bad)
+    store.remove(bad)
+    patch = builder.patch_text("0005-print-rest") + f"+{'y' * 2000}\n" * 5000
+    log = b"\n".join([b"z" * 20_000] * 120)
+    big = made.model_copy(update={"machine": {"cpu": "c" * 9000}, "by_hand": "x" * 4000})
+    store.save(big, Attachments(log=log, patches={"0005-print-rest": patch.encode()}))
+    assert len(markdown.rendered(page.of_finding(finding, store))) < 65_536
 
 
 def test_a_pipe_does_not_break_the_table(finding: dict[str, Any], store: Store) -> None:

@@ -15,11 +15,15 @@ def identifiers(directory: Path) -> list[str]:
 
 
 def journal_named(directory: Path, identifier: str) -> Journal | None:
-    """The journal of that id, of its unambiguous beginning, or ``last``; None where there is none."""
+    """The journal of that id, of its unambiguous beginning, or ``last``: the newest that has an answer, if any has.
+
+    None where there is none. Raises UsageError for a beginning of several.
+    """
     known = identifiers(directory)
-    hits = [name for name in known if name == identifier] or [name for name in known if name.startswith(identifier)]
     if identifier == "last":
-        hits = known[-1:]
+        journals = [Journal(directory / name / "journal.jsonl") for name in reversed(known)]
+        return next((journal for journal in journals if _answers(journal)), journals[0] if journals else None)
+    hits = [name for name in known if name == identifier] or [name for name in known if name.startswith(identifier)]
     if len(hits) > 1:
         raise UsageError(
             f"'{identifier}' begins {len(hits)} bisections", remedy=f"say more of it: {', '.join(hits[:5])}"
@@ -29,13 +33,17 @@ def journal_named(directory: Path, identifier: str) -> Journal | None:
 
 def finding_of(journal: Journal) -> Json:
     """The document of ``bisect --json`` that ended it. Raises UsageError while the bisection is open."""
-    answers = [entry for entry in journal.entries() if entry.event == "answer"]
+    answers = _answers(journal)
     if not answers:
         raise UsageError(
             f"bisection {journal.identifier} has no answer yet",
             remedy=f"invoke bisect --resume --of {journal.identifier}, or invoke watch",
         )
     return {"id": journal.identifier, "at": answers[-1].at, **answers[-1].data["finding"]}
+
+
+def _answers(journal: Journal) -> list[Entry]:
+    return [entry for entry in journal.entries() if entry.event == "answer"]
 
 
 def runs_of(entries: list[Entry]) -> list[str]:

@@ -13,7 +13,11 @@ from patchbisect.report.page import Page
 from patchbisect.report.text import printable
 
 _SIGNS = {"confirmed": "✅", "refuted": "❌", "open": "➖", "good": "✅", "bad": "❌", "skip": "❔", "void": "➖"}
+# GitHub takes 65,536 characters of an issue: these keep the longest report below it.
 _MOST_ROWS = 60
+_MOST_DIFF_LINES = 150
+_LINE_CHARACTERS = 160
+_VALUE_CHARACTERS = 500
 
 
 def rendered(page: Page) -> str:
@@ -36,18 +40,21 @@ def _lines(page: Page) -> Iterator[str]:
     if page.commands:
         yield from ("", "### Reproduce", "")
         for command in page.commands:
-            yield from _fence([f"# {command.who} again", command.task], language="sh")
+            yield from _fence([f"# {command.who} again", command.task], language="sh", limit=_VALUE_CHARACTERS)
             if command.by_hand:
-                yield from _folded(f"{command.who} by hand, on the box", _fence([command.by_hand], language="sh"))
+                yield from _folded(f"{command.who} by hand, on the box", _whole(command.by_hand))
     if page.excerpt:
-        lines = (f"{'>' if line.deciding else ' '}{line.number:6} {line.text}" for line in page.excerpt.lines)
-        yield from _folded(f"Deciding lines of {page.excerpt.run}", _fence(list(lines)))
+        shown = [f"{'>' if line.deciding else ' '}{line.number:6} {line.text}" for line in page.excerpt.lines]
+        yield from _folded(f"Deciding lines of {page.excerpt.run}", _fence(shown))
     if page.diff:
-        yield from _folded(page.words.diff, _fence([line.text for line in page.diff], language="diff"))
+        lines = [line.text for line in page.diff[:_MOST_DIFF_LINES]]
+        if len(page.diff) > _MOST_DIFF_LINES:
+            lines.append("… the rest is in the full report")
+        yield from _folded(page.words.diff, _fence(lines, language="diff"))
     if page.trials:
         yield from _folded(f"Every launch ({len(page.trials)})", _trials(page))
     if page.environment:
-        rows = (f"- **{name}:** {code(value)}" for name, value in page.environment)
+        rows = (f"- **{name}:** {code(value[:_VALUE_CHARACTERS])}" for name, value in page.environment)
         yield from _folded("Environment", rows)
 
 
@@ -73,12 +80,17 @@ def code(text: str) -> str:
     return f"{ticks}{pad}{flat}{pad}{ticks}"
 
 
-def _fence(lines: Sequence[str], *, language: str = "") -> Iterator[str]:
+def _fence(lines: Sequence[str], *, language: str = "", limit: int = _LINE_CHARACTERS) -> Iterator[str]:
     ticks = "`" * max(3, max((_longest_run(line) for line in lines), default=0) + 1)
     yield ticks + language
-    yield from map(printable, lines)
+    yield from (printable(line[:limit]) for line in lines)
     yield ticks
     yield ""
+
+
+def _whole(command: str) -> Iterator[str]:
+    """A command is of use only whole."""
+    return _fence([command], language="sh", limit=len(command))
 
 
 def _longest_run(text: str) -> int:

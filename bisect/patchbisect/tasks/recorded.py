@@ -243,7 +243,7 @@ def diff_runs(ctx: invoke.Context, a: str, b: str, json: bool = False) -> None:
 
 @task(
     help={
-        "of": "a bisection or a run: its id, the beginning of it, a run's name, or 'last' (the last bisection)",
+        "of": "a bisection or a run: its id, the beginning of it, a run's name, or 'last' (the last answer)",
         "html": "write one self-contained page to this file",
         "markdown": "print Markdown for an issue or a pull request",
         "json": "print the JSON document it is made from",
