@@ -86,6 +86,11 @@ KINDS = {
     "a traceback that the server outlived": (SERVER.args() + root("ModuleNotFoundError: No module named 'triton'") + CAPTURING.partition("\n")[2] + raised(SERVER, OOM, frame("model_executor/cuda_graph_runner.py", "capture")), DEAD, ("oom", "graph-capture", "graph-capture")),
     "an error in one request": (READY + SERVER.said("ERROR:    Exception in ASGI application", 99) + root("ValueError: bad request"), Signals(alive=True), ("ready", "serving", None)),
     "an allocator's warning": (SERVER.until(Stage.KV_ALLOC) + SERVER.said("WARNING: CUDA out of memory while tuning, falling back", 30, label=" TP0") + READY.partition("\n")[2], Signals(alive=True), ("ready", "serving", None)),
+    "a traceback in a request to a living server": (READY + root("ValueError: what the user sent"), Signals(alive=True), ("ready", "serving", None)),
+    "a traceback, and the server is gone": (READY + root("ValueError: what ended it"), Signals(alive=False, exit_code=1), ("crash", "serving", "value-error")),
+    "unbalanced GPUs as a warning": (SERVER.args() + SERVER.dist() + SERVER.said("The memory capacity is unbalanced. Some GPUs may be occupied by other processes. a=1, b=2", 3, label=" TP0") + READY.partition("\n")[2], Signals(alive=True), ("ready", "serving", None)),
+    "slots that ran out and were taken back": (READY + SERVER.said("Decode out of memory happened. #retracted_reqs: 3, #new_token_ratio: 0.5 -> 0.6", 99, label=" TP0"), Signals(alive=True), ("ready", "serving", None)),
+    "memory that a probe ran out of": (READY + SERVER.said("Multimodal preprocessing ran out of GPU memory on 0; retrying on CPU", 99, label=" TP0"), Signals(alive=True), ("ready", "serving", None)),
     # ready
     "another HTTP server": (READY.replace("INFO:     Uvicorn running on http://0.0.0.0:30000 (Press CTRL+C to quit)", "Starting embedded Granian HTTP/2 server on 0.0.0.0:30000"), Signals(alive=True), ("ready", "serving", None)),
     "no HTTP line, but the port answers": (READY.replace("INFO:     Uvicorn running on http", "x"), Signals(alive=True, http_ready=True), ("ready", "serving", None)),

@@ -80,6 +80,11 @@ class _Case:
         signals = self.signals
         return signals.alive is False or (signals.alive is None and signals.exit_code is not None)
 
+    @property
+    def mourned(self) -> bool:
+        """Whether anything says that a process of the server is gone."""
+        return self.dead or bool(self.life.told_line) or self.first(Grade.CONSEQUENCE) is not None
+
     def first(self, grade: Grade) -> Reading | None:
         return next((reading for reading in self.readings if reading.grade is grade), None)
 
@@ -159,11 +164,18 @@ def _deciding(case: _Case) -> Reading | None:
         if reading.grade is not Grade.FATAL:
             continue
         block = reading.sign.block
-        survived = block is not None and block.who in ("", "logger")
-        if survived and (reading.sign.line < case.life.ready_line or _went_on(reading, case)):
+        unannounced = block is not None and block.who in ("", "logger")
+        if unannounced and _outlived(reading, case):
             continue
         return reading
     return None
+
+
+def _outlived(reading: Reading, case: _Case) -> bool:
+    """Whether the server went on after a traceback of which nobody said that it ends the server."""
+    if case.ready and not case.mourned:
+        return True
+    return reading.sign.line < case.life.ready_line or _went_on(reading, case)
 
 
 OUTLIVED_QUIET_S = 60.0
@@ -180,7 +192,7 @@ def _went_on(reading: Reading, case: _Case) -> bool:
     weight = case.progress.weight
     if not after or (before and max(map(weight, after)) <= max(map(weight, before))):
         return False
-    if not (case.dead or case.life.told_line or case.first(Grade.CONSEQUENCE)):
+    if not case.mourned:
         return True
     times = [seconds(mark.time) for mark in after if mark.time]
     start = seconds(reading.sign.time)
