@@ -77,6 +77,13 @@ def alive(pid: int) -> bool:
         return False
 
 
+def links_into(folder: Path) -> list[Path]:
+    """Short TMPDIRs of launches under ``folder`` that are still there."""
+    return [
+        path for path in Path("/tmp").glob("pb-*") if path.is_symlink() and str(path.readlink()).startswith(str(folder))
+    ]
+
+
 def none_left(folder: Path, *, within_s: float = 10.0) -> bool:
     """Whether all of them end by themselves: a connection that is closed takes a moment to reach the agent."""
     deadline = time.monotonic() + within_s

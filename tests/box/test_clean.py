@@ -14,7 +14,7 @@ import pytest
 
 from patchbisect.box import Box, LaunchSpec
 from patchbisect.testing.fake_gpus import FakeGpu, FakeGpus
-from tests.box.lab import alive, launch, leased, listen, settings_for, until_log
+from tests.box.lab import alive, launch, leased, links_into, listen, settings_for, until_log
 
 
 @pytest.fixture
@@ -160,6 +160,26 @@ def test_leftovers_are_swept_although_their_supervisor_was_killed(tmp_path: Path
         assert report.swept == (f"launch {run.launch_id} had been left running: 3 processes ended",)
 
 
+def test_the_server_of_who_leases_other_gpus_is_no_leftover(tmp_path: Path, gpus: FakeGpus) -> None:
+    shared = {"agent_python": str(gpus.python), "lease_directory": str(tmp_path / "lease")}
+    with (
+        leased(settings_for(tmp_path, gpus=(0,), **shared), tmp_path) as one,
+        leased(settings_for(tmp_path, gpus=(1,), **shared), tmp_path) as other,
+    ):
+        run = launch(one, "--line", "up", "--end", "hang")
+        listen(run, until=until_log(b"up"))
+        report = other.prove_clean()
+        assert report.clean
+        assert report.swept == ()
+        assert run.stop(0.0).killed
+
+
+def test_what_somebody_put_beside_the_launches_is_passed_over(box: Box, tmp_path: Path) -> None:
+    (tmp_path / "box" / "runs" / "my notes!").mkdir(parents=True)
+    (tmp_path / "box" / "runs" / "notes").mkdir()
+    assert box.prove_clean().clean
+
+
 def test_a_server_kept_on_purpose_is_named_and_not_swept(box: Box) -> None:
     run = launch(box, "--line", "up", "--end", "hang", keep=True)
     listen(run, until=until_log(b"up"))
@@ -175,9 +195,8 @@ def test_too_little_room_is_a_fault(tmp_path: Path) -> None:
 
 
 def test_many_launches_leave_nothing(box: Box, tmp_path: Path) -> None:
-    before = {path.name for path in Path("/tmp").glob("pb-*")}
     for number in range(5):
         run = box.start(LaunchSpec(f"n{number}", (sys.executable, "-c", "pass")))
         listen(run)
         assert run.stop(0.0).ended
-    assert {path.name for path in Path("/tmp").glob("pb-*")} == before
+    assert links_into(tmp_path) == []

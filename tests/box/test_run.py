@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from patchbisect.box import Box, LaunchSpec
+from patchbisect.box import Box, LaunchSpec, open_box
 from patchbisect.box.failures import CannotLaunch, NoSuchLaunch
 from tests.box.lab import Story, alive, launch, leased, listen, settings_for, until_log
 
@@ -194,6 +195,38 @@ def test_a_launch_told_twice_is_one_launch(box: Box) -> None:
     spec = LaunchSpec("once", (sys.executable, "-c", "print('up', flush=True)"))
     box.start(spec)
     assert listen(box.start(spec)).log == b"up\n"
+
+
+def test_a_server_that_nobody_follows_is_ended(tmp_path: Path) -> None:
+    with leased(settings_for(tmp_path, abandon_s=0.5), tmp_path) as box:
+        run = launch(box, "--line", "up", "--end", "hang")
+        kept = launch(box, "--line", "up", "--end", "hang", keep=True)
+
+        def processes() -> dict[str, int]:
+            return {found.launch_id: found.processes for found in box.launches()}
+
+        while processes()[run.launch_id]:
+            assert processes()[kept.launch_id] == 1
+        report = run.stop(0.0)
+        assert report.box_changed == ("nobody followed the server for 0 s: it was ended",)
+        assert kept.stop(0.0).killed
+
+
+def test_a_request_that_is_repeated_while_the_first_is_at_work_starts_nothing_twice(box: Box, tmp_path: Path) -> None:
+    spec = LaunchSpec("twice", (sys.executable, "-c", "print('up', flush=True); import time; time.sleep(60)"))
+    starting = [threading.Thread(target=start_as_another_client, args=(box, spec, tmp_path)) for _ in range(3)]
+    for thread in starting:
+        thread.start()
+    for thread in starting:
+        thread.join()
+    run = box.attach("twice")
+    assert listen(run, until=until_log(b"up")).log == b"up\n"
+    assert run.stop(0.0).ended
+
+
+def start_as_another_client(box: Box, spec: LaunchSpec, folder: Path) -> None:
+    with open_box("local", box.settings, state=folder) as other, other.reserved(box.leases()[0].fence):
+        other.start(spec)
 
 
 @pytest.mark.ci

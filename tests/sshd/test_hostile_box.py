@@ -19,7 +19,7 @@ from patchbisect.box.failures import BoxBusy
 from patchbisect.model import Outcome, Persistence, Verdict
 from patchbisect.testing.fake_gpus import FakeGpu, FakeGpus
 from patchbisect.trial import Rig
-from tests.box.lab import alive, launch, listen, none_left, until_log
+from tests.box.lab import alive, launch, links_into, listen, none_left, until_log
 from tests.fake_project import GOOD, FakeProject, fake_project
 from tests.sshd.openssh import Proxy
 from tests.sshd.rig import Moment, rig_over_ssh, trial_of
@@ -205,7 +205,7 @@ def test_a_hundred_launches_leave_nothing(box: Box, tmp_path: Path, proxy: Proxy
         return (
             len(list(Path("/proc/self/fd").iterdir())),
             {path.name for path in Path("/dev/shm").iterdir() if "patchbisect" in path.name or "psm" in path.name},
-            {path.name for path in Path("/tmp").glob("pb-*")},
+            set(map(str, links_into(tmp_path))),
         )
 
     with box.lease("hundred"):

@@ -96,6 +96,7 @@ class Box:
             "gpu_idle_gb": settings.gpu_idle_gb,
             "gpu_slack_gb": settings.gpu_slack_gb,
             "gpu_budget_s": settings.gpu_budget_s,
+            "abandon_s": settings.abandon_s,
         }
         return {"verb": verb, "args": args, "fence": self._fence, "box": about}
 

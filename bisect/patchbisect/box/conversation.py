@@ -141,7 +141,7 @@ class Conversation:
         for part in payload:
             self._channel.write(part)
         while True:
-            frame = json.loads(self._line())
+            frame = self._frame()
             if "error" in frame:
                 raise self._refusal(frame["error"])
             data = self._exactly(frame["size"]) if "size" in frame else b""
@@ -149,6 +149,14 @@ class Conversation:
                 yield frame, data
             if "ok" in frame:
                 return
+
+    def _frame(self) -> dict[str, Any]:
+        line = self._line()
+        try:
+            frame: dict[str, Any] = json.loads(line)
+        except ValueError:
+            raise LinkLost(f"box {self._name}: something else than the agent answered: {line[:80]!r}") from None
+        return frame
 
     def ask(self, request: Mapping[str, Any], payload: Iterable[bytes] = ()) -> dict[str, Any]:
         """Send a request; return its one answer."""

@@ -52,6 +52,8 @@ class BoxSettings:
     """How far above its baseline a GPU may be."""
     gpu_budget_s: float = 15.0
     """How long after the last process the memory may take to come back."""
+    abandon_s: float = 3600.0
+    """A server that no client follows for so long is ended, unless it is kept on purpose."""
     link_timeout_s: float = 15.0
     """A link that brings nothing for so long is lost."""
     link_patience_s: float = 900.0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 Json = dict[str, Any]
@@ -73,6 +75,17 @@ def write_reserved(path: str, value: Json) -> None:
         os.rename(f"{path}.spare", path)
     with contextlib.suppress(OSError):
         reserve(path)
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[None]:
+    """One at a time: a request that is repeated after a lost link waits for the agent that still works on it."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def free_gb(path: str) -> float:

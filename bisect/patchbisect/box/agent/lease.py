@@ -104,6 +104,11 @@ class LeaseBook:
             if not any(lease["fence"] == fence for lease in book["leases"]):
                 raise self._lost(fence, book)
 
+    def numbers(self) -> set[int]:
+        """The fencing numbers of all leases that nobody has replaced."""
+        with self._open() as book:
+            return {lease["fence"] for lease in book["leases"]}
+
     def taken_over(self, fence: int) -> str:
         """Who holds what the lease ``fence`` held, if somebody else does."""
         with self._open() as book:

@@ -11,6 +11,7 @@ import shutil
 from .base import Json, Refused, boot_id, read_json
 from .processes import Proc, descendants, process_table, read_proc
 
+LAUNCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 LONGEST_TMPDIR = 70
 """ZeroMQ's ipc sockets live in TMPDIR, and a socket's path has 107 bytes."""
 
@@ -19,7 +20,7 @@ class RunDir:
     """The files of one launch. ``state.json`` is written by the supervisor alone."""
 
     def __init__(self, directory: str, launch_id: str) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}", launch_id):
+        if not LAUNCH_ID.fullmatch(launch_id):
             raise Refused("usage", f"not a launch id: {launch_id!r}")
         self.id = launch_id
         self.path = f"{directory}/runs/{launch_id}"
@@ -51,6 +52,11 @@ class RunDir:
     def known(self) -> set[tuple[int, int]]:
         listed = (read_json(self.file("known.json")) or {}).get("processes", [])
         return {(entry["pid"], entry["start"]) for entry in listed}
+
+    def note_follower(self) -> None:
+        """Somebody reads along: the server is not abandoned."""
+        with contextlib.suppress(OSError):
+            os.utime(self.file("followed"))
 
     def shared_memory(self) -> set[str]:
         """Files in /dev/shm that processes of this launch were seen to use."""
@@ -98,13 +104,39 @@ class RunDir:
         return False
 
 
-def unfinished_runs(directory: str) -> list[RunDir]:
+OUR_FILES = frozenset(
+    {
+        "log",
+        "spec.json",
+        "state.json",
+        "known.json",
+        "signals.json",
+        "samples.jsonl",
+        "exit.json",
+        "ended.json",
+        "followed",
+        "supervised",
+        "starting",
+        "ending",
+        "provenance.json",
+        "provenance.err",
+        "dossier.json",
+    }
+)
+
+
+def all_runs(directory: str) -> list[RunDir]:
+    """Every launch; what else somebody put beside them is passed over."""
     try:
         names = os.listdir(f"{directory}/runs")
     except OSError:
         return []
-    runs = [RunDir(directory, name) for name in sorted(names)]
-    return [run for run in runs if run.exists and not run.ended]
+    runs = [RunDir(directory, name) for name in sorted(names) if LAUNCH_ID.fullmatch(name)]
+    return [run for run in runs if run.exists]
+
+
+def unfinished_runs(directory: str) -> list[RunDir]:
+    return [run for run in all_runs(directory) if not run.ended]
 
 
 def short_tmpdir(run: RunDir) -> str:
@@ -126,11 +158,9 @@ def remove_tmpdir(run: RunDir) -> None:
     with contextlib.suppress(OSError):
         if os.path.islink(tmp_link(run)) and os.readlink(tmp_link(run)) == run.path:
             os.unlink(tmp_link(run))
-    ours = {"log", "supervised", "spec.json", "state.json", "known.json", "signals.json", "samples.jsonl", "exit.json"}
-    ours |= {"ended.json", "provenance.json", "provenance.err", "dossier.json"}
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(run.path)):
-            if entry.name in ours:
+            if entry.name in OUR_FILES:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path, ignore_errors=True)

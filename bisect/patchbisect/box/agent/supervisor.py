@@ -27,6 +27,7 @@ from .processes import (
     listeners,
     process_table,
     read_proc,
+    send_signal,
     shared_memory,
     socket_inodes,
     title,
@@ -163,6 +164,7 @@ class Supervisor:
         self._net = (time.monotonic(), received_bytes())
         self._readings: tuple[float, list[Gpu]] = (0.0, [])
         self._shm_at = 0.0
+        self._followed = (0, time.monotonic())
         self._boot_gpus = {gpu.uuid for gpu in self._gpus.read()}
 
     def start(self) -> None:
@@ -193,6 +195,8 @@ class Supervisor:
         """For what must be written even when the server fills the disk."""
         for name in ("exit.json", "ended.json"):
             reserve(self._run.file(name))
+        with open(self._run.file("followed"), "wb"):
+            pass
         with open(self._run.file("provenance.tmp"), "wb") as file:
             file.write(b" " * PROVENANCE_BYTES)
 
@@ -240,6 +244,7 @@ class Supervisor:
                 "tree": self._order["tree"],
                 "keep": self._order["keep"],
                 "fence": self._order["fence"],
+                "abandon_s": self._order["abandon_s"],
                 "gpus": sorted(self._boot_gpus),
                 "driver": self._gpus.driver,
                 "gpu_source": self._gpus.source,
@@ -259,6 +264,7 @@ class Supervisor:
             self._reap()
             kin = self._kin()
             self._remember(kin)
+            self._end_if_abandoned(kin)
             if time.monotonic() >= next_sample:
                 self._sample(kin)
                 next_sample = time.monotonic() + SAMPLE_EVERY_S
@@ -266,6 +272,19 @@ class Supervisor:
                 self._tell_exit(kin)
             if self._told and not kin and not self._probe:
                 return
+
+    def _end_if_abandoned(self, kin: list[Proc]) -> None:
+        """A server that nobody follows any more must not hold a shared machine for ever.
+
+        Counted in looks of ours at a file that followers touch, so that a jump of the wall clock ends nothing.
+        """
+        touched = os.stat(self._run.file("followed")).st_mtime_ns
+        if touched != self._followed[0] or self._order["keep"]:
+            self._followed = (touched, time.monotonic())
+        if time.monotonic() - self._followed[1] > self._order["abandon_s"]:
+            self._changed[f"nobody followed the server for {self._order['abandon_s']:.0f} s: it was ended"] = None
+            for proc in kin:
+                send_signal(proc, signal.SIGKILL)
 
     def _kin(self) -> list[Proc]:
         """The living processes of the launch, without our own question for the provenance."""

@@ -1,0 +1,156 @@
+"""The box before and after a launch: swept of what is ours, everything else named and left alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+
+from .base import Json, boot_id, free_gb, locked, read_json, write_json, write_reserved
+from .gpus import Gpus
+from .lease import LeaseBook
+from .processes import describe, port_holder, shared_memory
+from .rundir import RunDir, all_runs, remove_tmpdir, unfinished_runs
+from .stopping import end_processes, end_supervisor, sweep_build_locks, sweep_shared_memory
+
+KEEP_RUNS = 60
+
+
+class Cleaner:
+    """Ends launches and proves the box clean, for the client that holds the lease ``fence``."""
+
+    def __init__(self, directory: str, *, box: Json, leases: LeaseBook, fence: int) -> None:
+        self._dir = directory
+        self._box = box
+        self._leases = leases
+        self._fence = fence
+
+    def prove_clean(self, port: int) -> Json:
+        """Sweep what earlier launches of this tool left; name everything else that would disturb a trial."""
+        self._leases.check(self._fence)
+        began = time.monotonic()
+        swept, faults = [], []
+        for run in self._leftovers():
+            if run.state().get("keep") and run.members():
+                faults.append(f"launch {run.id} was kept running on purpose (port {run.state()['port']})")
+                continue
+            was_running = bool(run.members())
+            report = self.end(run, grace_s=0.0)
+            faults += report["faults"]
+            if was_running:
+                swept.append(f"launch {run.id} had been left running: {len(report['killed'])} processes ended")
+        self._drop_old_runs()
+        holder = port_holder(port) if port else None
+        if holder:
+            faults.append(f"port {port} is held by {holder}")
+        faults += self._gpu_faults(wait_s=0.0)
+        free = free_gb(self._dir)
+        if free < self._box["min_free_gb"]:
+            faults.append(f"only {free:.2f} GiB are free in {self._dir} ({self._box['min_free_gb']} wanted)")
+        return {"clean": not faults, "faults": faults, "swept": swept, "seconds": time.monotonic() - began}
+
+    def _leftovers(self) -> list[RunDir]:
+        """Launches not proven ended, but for those of who leases other GPUs of this machine now."""
+        others = self._leases.numbers() - {self._fence}
+        return [run for run in unfinished_runs(self._dir) if run.state()["fence"] not in others]
+
+    def _drop_old_runs(self) -> None:
+        with contextlib.suppress(OSError):
+            for run in sorted(all_runs(self._dir), key=lambda run: os.stat(run.path).st_mtime)[:-KEEP_RUNS]:
+                if run.ended:
+                    shutil.rmtree(run.path, ignore_errors=True)
+
+    def _gpu_faults(self, *, wait_s: float) -> list[str]:
+        """Foreign processes on the GPUs, and memory above the baseline after ``wait_s`` to let it fall."""
+        gpus = Gpus(self._box["gpus"])
+        if gpus.source == "none":
+            return []
+        deadline = time.monotonic() + wait_s
+        while True:
+            faults = self._gpu_faults_now(gpus)
+            if not faults or time.monotonic() >= deadline:
+                return faults
+            time.sleep(0.1)
+
+    def _gpu_faults_now(self, gpus: Gpus) -> list[str]:
+        busy = gpus.processes()
+        if busy:
+            return [f"{describe(one.pid)} holds {one.used_gb:.1f} GiB of GPU {one.number}" for one in busy]
+        book = f"{self._dir}/baseline.json"
+        kept = read_json(book) or {}
+        same = kept.get("boot") == boot_id() and kept.get("driver") == gpus.driver
+        baseline = dict(kept["used_gb"]) if same else {}
+        faults = []
+        for gpu in gpus.read():
+            usual = baseline.get(gpu.uuid, self._box["gpu_idle_gb"])
+            if gpu.used_gb > usual + self._box["gpu_slack_gb"]:
+                faults.append(f"GPU {gpu.number} holds {gpu.used_gb:.1f} GiB that no process owns (idle: {usual:.1f})")
+            else:
+                baseline[gpu.uuid] = min(gpu.used_gb, baseline.get(gpu.uuid, gpu.used_gb))
+        if not faults:
+            write_json(book, {"boot": boot_id(), "driver": gpus.driver, "used_gb": baseline})
+        return faults
+
+    def end(self, run: RunDir, *, grace_s: float) -> Json:
+        """End everything of one launch and prove it. ``faults`` is empty when the proof holds."""
+        with locked(run.file("ending")):
+            return self._end(run, grace_s=grace_s)
+
+    def _end(self, run: RunDir, *, grace_s: float) -> Json:
+        began = time.monotonic()
+        memory = run.shared_memory() | {path for proc in run.members() for path in shared_memory(proc.pid)}
+        killed, refusals = end_processes(run, grace_s=grace_s)
+        faults = list(refusals)
+        left = run.members()
+        faults += [f"{describe(proc.pid)} of launch {run.id} does not die (state {proc.state})" for proc in left]
+        state = run.state()
+        if not left:
+            end_supervisor(run)
+        gone_s = time.monotonic() - began
+        holder = port_holder(state["port"]) if state["port"] else None
+        if holder:
+            faults.append(f"port {state['port']} is still held by {holder}")
+        faults += self._gpu_faults(wait_s=self._box["gpu_budget_s"])
+        changed = self._changed(run, state)
+        exit_ = run.exit() or {}
+        swept: list[str] = []
+        if not left:
+            swept = sweep_shared_memory(memory) + sweep_build_locks(build_folders(), since=state["started"])
+            remove_tmpdir(run)
+            write_reserved(run.file("ended.json"), {"killed": killed[:200]})
+        return {
+            "ended": not left,
+            "killed": killed,
+            "gone_s": gone_s,
+            "seconds": time.monotonic() - began,
+            "faults": faults,
+            "changed": changed,
+            "swept": swept,
+            "exit_code": exit_.get("exit_code"),
+            "kernel": exit_.get("kernel", []),
+        }
+
+    def _changed(self, run: RunDir, state: Json) -> list[str]:
+        """How the box is another one than when the launch began."""
+        found = list((run.exit() or {}).get("changed", []))
+        if state["boot"] != boot_id():
+            found.append("the box was rebooted")
+        gpus = Gpus(self._box["gpus"]) if state["gpu_source"] != "none" else None
+        if gpus is not None:
+            if gpus.driver != state["driver"]:
+                found.append(f"the driver was {state['driver']} and is now {gpus.driver or 'gone'}")
+            missing = set(state["gpus"]) - {gpu.uuid for gpu in gpus.read()}
+            found += [f"GPU {uuid} fell off ({gpus.why})" for uuid in sorted(missing)]
+        taken = self._leases.taken_over(state["fence"])
+        if taken:
+            found.append(f"the lease of the box was taken over during the launch by {taken}")
+        if free_gb(run.path) < 1 / 1024:
+            found.append(f"the disk of {run.path} is full")
+        return sorted(set(found))
+
+
+def build_folders() -> list[str]:
+    """Where torch builds extensions just in time."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return [f"{cache}/torch_extensions"]

@@ -1,0 +1,154 @@
+"""Starting a server below a supervisor that outlives the link, and telling a client what it does."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+from .base import Json, Refused, locked, read_json, write_json
+from .code import CodeStore
+from .rundir import RunDir, changed_at, remove_tmpdir, short_tmpdir
+from .supervisor import SAMPLE_EVERY_S
+from .wire import Wire
+
+LOG_POLL_S = 0.02
+CHUNK_BYTES = 1 << 18
+ORPHANED_RUN_EVERY_S = 1.0
+SILENT_CLIENT_S = 90.0
+"""A follower that hears nothing from its client for this long ends: behind a black hole nobody closes it."""
+
+LOADER = (
+    "import sys, importlib; sys.path.insert(0, sys.argv[1]); "
+    "sys.exit(importlib.import_module(sys.argv[2] + '.main').main(sys.argv[3:]))"
+)
+HOME, PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))), __name__.rpartition(".")[0]
+"""Where this very package is imported from; the supervisor is the same code."""
+
+CLEAN_ENV = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|LD_LIBRARY_PATH|CUDA_HOME|CUDA_PATH|NVIDIA_\w+|XDG_RUNTIME_DIR"
+    r"|(?:http|https|no|HTTP|HTTPS|NO)_(?:proxy|PROXY)|SSL_CERT_(?:FILE|DIR)"
+)
+"""What a server inherits from the login. All else comes from the profile, so that two trials see the same."""
+
+
+class Launcher:
+    """Starts launches in one directory, on the GPUs that ``box`` names, under the lease ``fence``."""
+
+    def __init__(self, directory: str, *, box: Json, fence: int) -> None:
+        self._dir = directory
+        self._box = box
+        self._fence = fence
+
+    def start(self, spec: Json) -> Json:
+        """Start a server. The same launch id twice is the same launch: a repeated request changes nothing."""
+        run = RunDir(self._dir, spec["launch_id"])
+        os.makedirs(run.path, mode=0o700, exist_ok=True)
+        with locked(run.file("starting")):
+            if run.exists:
+                return {"path": run.path, "tree": run.state()["tree"]}
+            try:
+                self._prove_code(spec["tree"])
+                write_json(run.file("spec.json"), spec["shown"])
+                self._start_supervisor(run, self._order(spec, run))
+            except Refused:
+                remove_tmpdir(run)
+                shutil.rmtree(run.path, ignore_errors=True)
+                raise
+        return {"path": run.path, "tree": spec["tree"]}
+
+    def _prove_code(self, tree: str) -> None:
+        store = CodeStore(self._dir)
+        proven = store.proven(tree) if tree else ""
+        if proven != tree:
+            raise Refused("wrong-code", f"the code in {store.path(tree)} has the tree id {proven}")
+
+    def _order(self, spec: Json, run: RunDir) -> Json:
+        same = {name: spec[name] for name in ("argv", "port", "python", "tree", "keep")}
+        more = {"gpus": self._box["gpus"], "abandon_s": self._box["abandon_s"], "fence": self._fence}
+        return {**same, **more, "env": server_env(spec, run), "adopt": False}
+
+    def adopt(self, run: RunDir) -> None:
+        """Give a launch whose supervisor was killed a new one. Two who try at once are told apart by a lock."""
+        if run.supervisor() is None and run.exit() is None:
+            order = {name: run.state()[name] for name in ("port", "keep", "abandon_s")}
+            self._start_supervisor(run, {**order, "gpus": self._box["gpus"], "adopt": True})
+
+    def _start_supervisor(self, run: RunDir, order: Json) -> None:
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-c", LOADER, HOME, PACKAGE, "supervise", self._dir, run.id],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=run.path,
+            start_new_session=True,
+        )
+        assert child.stdin is not None and child.stdout is not None
+        with child.stdin as stdin, child.stdout as stdout:
+            stdin.write(json.dumps(order).encode())
+            stdin.close()
+            answer = stdout.readline()
+        said = json.loads(answer) if answer else {"error": "the supervisor did not start"}
+        if "error" in said:
+            raise Refused("no-program", f"the server could not be started on the box: {said['error']}")
+
+    def follow(self, run: RunDir, *, offset: int, wire: Wire) -> Json:
+        """Stream log chunks and signals until the server has exited and its log is drained."""
+        heard = sampled = looked = time.monotonic()
+        stamp = 0
+        with open(run.log, "rb", buffering=0) as log:
+            log.seek(offset)
+            while True:
+                exited = run.exit()
+                data = log.read(CHUNK_BYTES)
+                if data:
+                    wire.send({"chunk": offset, "size": len(data)}, data)
+                    offset += len(data)
+                now = time.monotonic()
+                if exited and not data:
+                    return {"exited": exited, "offset": offset}
+                if now - looked > ORPHANED_RUN_EVERY_S:
+                    looked = now
+                    self.adopt(run)
+                    run.note_follower()
+                if now - sampled >= SAMPLE_EVERY_S or (now - sampled >= 0.1 and stamp != changed_at(run)):
+                    stamp, sampled = changed_at(run), now
+                    wire.send({"signals": read_json(run.file("signals.json")) or {}})
+                if not data:
+                    said = wire.heartbeat(LOG_POLL_S)
+                    if said is None or now - heard > SILENT_CLIENT_S:
+                        raise BrokenPipeError
+                    heard = now if said else heard
+
+
+def server_env(spec: Json, run: RunDir) -> dict[str, str]:
+    env = {name: value for name, value in os.environ.items() if CLEAN_ENV.fullmatch(name)}
+    env.update(spec["env"])
+    env["PYTHONPATH"] = ":".join(spec["pythonpath"])
+    env["TMPDIR"] = short_tmpdir(run)
+    env["PATCHBISECT_LAUNCH"] = run.id
+    return env
+
+
+def provenance(run: RunDir) -> Json:
+    """What the server's own Python sees; waits for the probe that was started beside the server."""
+    answer = run.file("provenance.json")
+    deadline = time.monotonic() + 60.0
+    while not os.path.exists(answer) and time.monotonic() < deadline and run.supervisor() is not None:
+        time.sleep(0.01)
+    found = read_json(answer)
+    if found is None:
+        said = last_line(run.file("provenance.err"))
+        raise Refused("no-provenance", f"the server's Python could not tell its packages: {said}")
+    return {**found, "tree": run.state()["tree"]}
+
+
+def last_line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return (file.read().strip().splitlines() or [""])[-1]
+    except OSError:
+        return ""
