@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import hashlib
+import random
 import subprocess
 
 import pytest
@@ -48,6 +50,44 @@ def test_sglangs_own_changes_raise_no_alarm(pinned: Read, releases: Mirror) -> N
     assert len(patches) == 20
     found = [one for patch in patches for one in lint_change(patch, read=pinned, diagnose=diagnose)]
     assert [str(one) for one in found if one.severity is Severity.ERROR] == []
+
+
+def test_sglangs_own_log_lines_are_mostly_fine(releases: Mirror, pinned: Read) -> None:
+    """Each of SGLang's log statements, taken away and put back as if a patch brought it. Some do what a probe must not."""
+    listing = ["git", "--git-dir", str(releases.path), "ls-tree", "-r", "--name-only", releases.base(PIN).commit]
+    names = subprocess.run(listing, check=True, capture_output=True, text=True).stdout.split()
+    folders = ("managers", "model_executor", "mem_cache", "distributed")
+    statements = [
+        (text, statement)
+        for name in names
+        if name.endswith(".py") and name.split("/")[3:4] and name.split("/")[3] in folders
+        for text in [pinned(name) or ""]
+        for statement in log_statements(ast.parse(text))
+    ]
+    chosen = random.Random(7).sample(statements, 100)
+    flagged = [ast.unparse(statement) for text, statement in chosen if judge(without(text, statement), text)]
+    assert len(flagged) <= 12, flagged
+
+
+def log_statements(tree: ast.Module) -> list[ast.stmt]:
+    """``logger.…(…)`` as statements of their own, in blocks that hold something else too."""
+    blocks = [
+        block
+        for node in ast.walk(tree)
+        for block in (getattr(node, name, None) for name in ("body", "orelse"))
+        if isinstance(block, list) and len(block) > 1
+    ]
+    return [
+        statement
+        for block in blocks
+        for statement in block
+        if isinstance(statement, ast.Expr) and ast.unparse(statement).startswith("logger.")
+    ]
+
+
+def without(text: str, statement: ast.stmt) -> str:
+    lines = text.split("\n")
+    return "\n".join([*lines[: statement.lineno - 1], *lines[statement.end_lineno :]])
 
 
 def real_changes(mirror: Mirror, old: Read, new: Read, *, count: int) -> list[Patch]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from patchbisect.maintain.lint.bound import dotted
 from patchbisect.maintain.lint.scopes import Scope, words
 
-LOG_METHODS = frozenset({"debug", "info", "warning", "error", "critical", "log", "exception"})
+LOG_METHODS = words(
+    "debug info warning warn error critical log exception info_once warning_once debug_once info_on_rank0"
+)
 _LOGGER_NAMES = frozenset({"logger", "log", "_logger", "LOGGER", "LOG"})
 
 _BUILTINS = words(
@@ -21,7 +23,8 @@ _FUNCTIONS = words(
     "time.process_time time.localtime time.ctime os.getpid os.getppid os.getenv os.environ.get os.cpu_count "
     "os.path.basename os.path.exists os.path.join os.path.dirname os.path.abspath threading.current_thread "
     "threading.get_ident threading.active_count traceback.format_stack traceback.print_stack traceback.format_exc "
-    "datetime.datetime.now datetime.now socket.gethostname sys.getsizeof logging.getLogger math.isnan "
+    "datetime.datetime.now datetime.now socket.gethostname sys.getsizeof "
+    "platform.platform logging.getLogger math.isnan "
     "torch.cuda.memory_allocated torch.cuda.memory_reserved torch.cuda.max_memory_allocated "
     "torch.cuda.max_memory_reserved torch.cuda.is_available torch.cuda.is_initialized torch.cuda.device_count "
     "torch.is_grad_enabled torch.is_inference_mode_enabled torch.is_tensor torch.compiler.is_compiling "
@@ -148,6 +151,9 @@ class Calls:
             return True
         if node.func.attr == "get":
             # With one argument that is a key; queue.get() and queue.get(True) wait.
+            if dotted(node.func).startswith("envs."):
+                # SGLang's own accessor of environment variables (srt/environ.py).
+                return not node.args
             return bool(node.args) and not _is_flag(node.args[0]) and not node.keywords
         if node.func.attr == "copy":
             return not node.args and not node.keywords

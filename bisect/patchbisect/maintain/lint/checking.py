@@ -163,6 +163,7 @@ def _code(
                 why=complaint.why,
                 remedy=complaint.remedy,
                 old=complaint.gone,
+                severity=Severity.WARNING if complaint.warning else Severity.ERROR,
             )
         lines = {complaint.line for complaint in complaints if complaint.rule in _NAMES}
         for diagnostic in new_diagnostics(before, effect.after, said=said):  # type: ignore[arg-type]

@@ -13,8 +13,8 @@ from patchbisect.maintain.lint.formats import Placeholder, of_format_call, of_fs
 from patchbisect.maintain.lint.kinds import Kind, Kinds
 from patchbisect.maintain.lint.scopes import COMPREHENSIONS, Scope, words
 
-Report = Callable[[str, ast.AST, str, str], None]
-"""Takes rule, node, why and remedy."""
+Report = Callable[..., None]
+"""Takes rule, node, why, remedy, and the keyword ``warning`` for what does no more than spoil a line of the log."""
 
 _EXHAUSTS = words("list tuple sorted sum any all min max dict set frozenset enumerate zip next reversed")
 _ITERATORS = ("Iterable", "Iterator", "Generator")
@@ -282,7 +282,8 @@ class Inspector:
             Kind.COMPUTED: "may be no whole number",
         }.get(kind, "can be None or a tensor for all this file tells")
         then = "the log gets a traceback instead" if into_log else "formatting raises"
-        self.report("format", node, f"{placeholder.spec!r} of {ast.unparse(value)}, which {what}: {then}", _SAY_PLAINLY)
+        why = f"{placeholder.spec!r} of {ast.unparse(value)}, which {what}: {then}"
+        self.report("format", node, why, _SAY_PLAINLY, warning=into_log and kind is Kind.UNKNOWN)
 
     def _shown(self, value: ast.expr) -> None:
         if self._is_tensor(value):

@@ -29,6 +29,7 @@ class Complaint:
     why: str
     remedy: str = ""
     gone: bool = False
+    warning: bool = False
 
 
 def judge(before: str, after: str, *, unknown: Callable[[str], bool] = lambda name: False) -> list[Complaint]:
@@ -332,8 +333,9 @@ class _Statements:
                 for part in ast.iter_child_nodes(node):
                     inspector.expression(part, guards)
 
-    def _report(self, rule: str, node: ast.AST, why: str, remedy: str) -> None:
-        self.judge._complain(rule, getattr(node, "lineno", self.added.node.lineno), why, remedy)
+    def _report(self, rule: str, node: ast.AST, why: str, remedy: str, *, warning: bool = False) -> None:
+        line = getattr(node, "lineno", self.added.node.lineno)
+        self.judge.complaints.add(Complaint(line=line, rule=rule, why=why, remedy=remedy, warning=warning))
 
     def _control_flow(self, node: ast.stmt, *, loops: int, own: bool) -> None:
         words = {

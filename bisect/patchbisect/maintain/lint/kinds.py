@@ -33,6 +33,8 @@ _CALLS: dict[str, Kind] = {
     **dict.fromkeys(("len", "int", "hash", "id", "ord", "os.getpid", "os.cpu_count", "threading.get_ident"), Kind.INT),
     **dict.fromkeys(("torch.cuda.memory_allocated", "torch.cuda.memory_reserved"), Kind.INT),
     **dict.fromkeys(("torch.cuda.max_memory_allocated", "torch.cuda.max_memory_reserved"), Kind.INT),
+    **dict.fromkeys(("torch.distributed.get_rank", "torch.distributed.get_world_size"), Kind.INT),
+    **dict.fromkeys(("dist.get_rank", "dist.get_world_size", "torch.cuda.device_count"), Kind.INT),
     **dict.fromkeys(("time.time_ns", "time.perf_counter_ns", "time.monotonic_ns"), Kind.INT),
     **dict.fromkeys(("float", "time.time", "time.perf_counter", "time.monotonic"), Kind.FLOAT),
     "get_available_gpu_memory": Kind.FLOAT,
@@ -285,7 +287,7 @@ def _value_bound(owner: ast.AST, target: ast.AST) -> ast.expr | None:
             case ast.NamedExpr(target=one, value=value) if one is target:
                 return value
             case ast.AugAssign(target=one, value=value) if one is target:
-                return ast.BinOp(left=ast.Constant(0), op=node.op, right=value)
+                return ast.BinOp(left=value, op=node.op, right=value)
             case ast.For(target=one, iter=ast.Call(func=ast.Name(id="range"))) if one is target:
                 return ast.Constant(0)
             case ast.For(target=ast.Tuple(elts=[one, *_]), iter=ast.Call(func=ast.Name(id="enumerate"))) if (
