@@ -53,7 +53,7 @@ def test_sglangs_own_changes_raise_no_alarm(pinned: Read, releases: Mirror) -> N
 
 
 def test_sglangs_own_log_lines_are_mostly_fine(releases: Mirror, pinned: Read) -> None:
-    """Each of SGLang's log statements, taken away and put back as if a patch brought it. Some do what a probe must not."""
+    """Log statements of SGLang, each put back as if a patch brought it. Some do what a probe must not."""
     listing = ["git", "--git-dir", str(releases.path), "ls-tree", "-r", "--name-only", releases.base(PIN).commit]
     names = subprocess.run(listing, check=True, capture_output=True, text=True).stdout.split()
     folders = ("managers", "model_executor", "mem_cache", "distributed")
