@@ -73,7 +73,7 @@ jobs:
       - uses: actions/setup-python@a26af69be951a213d495a4c3e4e4022e16d87065 # v5.6.0
         with:
           python-version: "3.11"
-      - run: python -m pip install patchbisect
+      - run: python -m pip install 'patchbisect[lint]'
       - run: invoke lint
       - if: always()
         env:

@@ -117,7 +117,8 @@ def _run(module: str, *arguments: str) -> str:
         return done.stdout
     if "No module named" in done.stderr:
         raise UsageError(
-            f"lint needs {module}, which is not installed", remedy=f"{sys.executable} -m pip install {module}"
+            f"lint needs {module}, which is not installed",
+            remedy=f"{sys.executable} -m pip install 'patchbisect[lint]'",
         )
     lines = done.stderr.strip().splitlines() or [f"it exited with {done.returncode}"]
     raise UsageError(f"{module} failed: {lines[-1]}", remedy=f"Check `{sys.executable} -m {module} --version`.")
