@@ -6,7 +6,7 @@ that nothing rests on colour alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -18,7 +18,10 @@ T = TypeVar("T")
 WIDTH = 760.0
 _LEFT = 150.0
 _RIGHT = 16.0
+_TOP = 8.0
 _BAR = 18.0
+_BASELINE = 13.0
+"""Of a word in a bar, from its top."""
 _GAP = 6.0
 _GROUP_GAP = 14.0
 _CHARACTER = 6.6
@@ -111,17 +114,13 @@ def waterfall(bars: Sequence[Bars[Part]], *, title: str) -> Drawing | None:
         return None
     drawing = Drawing(title=title, summary="; ".join(map(_spoken, bars)))
     scale = _Scale(longest, unit="GiB")
-    y = 8.0
-    for bar, above in zip(bars, (None, *bars), strict=False):
-        y += 0.0 if above is None else _GAP if above.group == bar.group else _GROUP_GAP
-        _name(drawing, bar.group, bar.name, y, first=above is None or above.group != bar.group)
+    for bar, y in _rows(drawing, bars):
         x = 0.0
         for part in bar.parts:
             if part.gb > 0:
                 _block(drawing, scale, x, part.gb, y, PART_CLASSES[part.name], part.name, f"{part.gb:.2f}")
                 x += part.gb
-        y += _BAR
-    scale.axis(drawing, y)
+    scale.axis(drawing, drawing.height)
     drawing.legend = _legend(PART_CLASSES, (part.name for bar in bars for part in bar.parts))
     return drawing
 
@@ -139,16 +138,12 @@ def stages(bars: Sequence[Bars[Span]], *, title: str) -> Drawing | None:
     told = (f"{bar.group} {bar.name}: ".lstrip() + ", ".join(_lasted(span) for span in bar.parts) for bar in bars)
     drawing = Drawing(title=title, summary="; ".join(told))
     scale = _Scale(longest, unit="s")
-    y = 8.0
-    for bar, above in zip(bars, (None, *bars), strict=False):
-        y += 0.0 if above is None else _GAP if above.group == bar.group else _GROUP_GAP
-        _name(drawing, bar.group, bar.name, y, first=above is None or above.group != bar.group)
+    for bar, y in _rows(drawing, bars):
         for span in bar.parts:
             seconds = span.end - span.begin
             css = STAGE_CLASSES[span.stage]
             _block(drawing, scale, span.begin, seconds, y, css, span.name, f"{seconds:.1f}")
-        y += _BAR
-    scale.axis(drawing, y)
+    scale.axis(drawing, drawing.height)
     drawing.legend = _legend(STAGE_CLASSES, (span.stage.value for bar in bars for span in bar.parts))
     return drawing
 
@@ -266,10 +261,18 @@ def _step(longest: float) -> float:
     return next(magnitude * factor for factor in (0.1, 0.2, 0.5, 1.0, 2.0) if longest / (magnitude * factor) <= 10)
 
 
-def _name(drawing: Drawing, group: str, name: str, y: float, *, first: bool) -> None:
-    if first and group:
-        drawing.labels.append(Label(4, y + 13, group, "group"))
-    drawing.labels.append(Label(_LEFT - 8, y + 13, name, anchor="end"))
+def _rows(drawing: Drawing, bars: Sequence[Bars[T]]) -> Iterator[tuple[Bars[T], float]]:
+    """Each bar with the y of its row, named; the drawing grows with them."""
+    y, group = _TOP, None
+    for bar in bars:
+        if group is not None:
+            y += _BAR + (_GAP if bar.group == group else _GROUP_GAP)
+        if bar.group and bar.group != group:
+            drawing.labels.append(Label(4, y + _BASELINE, bar.group, "group"))
+        drawing.labels.append(Label(_LEFT - 8, y + _BASELINE, bar.name, anchor="end"))
+        group = bar.group
+        drawing.height = y + _BAR
+        yield bar, y
 
 
 def _block(
@@ -280,9 +283,9 @@ def _block(
     full = f"{name} {shown}"
     text = full if len(full) * _CHARACTER < width - 6 else shown if len(shown) * _CHARACTER < width - 6 else ""
     if text:
-        drawing.labels.append(Label(scale.x(at) + 4, y + 13, text, f"in {css}-ink"))
+        drawing.labels.append(Label(scale.x(at) + 4, y + _BASELINE, text, f"in {css}-ink"))
 
 
-def _legend(classes: dict[str, str], names: object) -> list[tuple[str, str]]:
-    present = set(names)  # type: ignore[call-overload]
+def _legend(classes: dict[str, str], names: Iterable[str]) -> list[tuple[str, str]]:
+    present = set(names)
     return [(css, name) for name, css in classes.items() if name in present]
