@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 
@@ -150,6 +151,28 @@ FAST_PREFIXES = ("compose with colour", "kubernetes time", "wrapper")
 def test_a_prefix_on_every_line_changes_nothing(case: Case, prefix: str) -> None:
     text = "".join(prefix + line for line in case.lines)
     assert differences(classify(text, case.signals), case.expect) == []
+
+
+SGLANG_LINE = re.compile(
+    r"\[(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?P<ranks>(?: [A-Z_]+\d+)*)\] (?!INFO:|ERROR:)(?P<message>.*)"
+)
+CUSTOM_FORMATS = {
+    "level, pid, place": "{time},123 INFO 4411 [{ranks} scheduler.py:1] {message}",
+    "dashes": "{time},123 - sglang.srt.managers.scheduler - INFO -{ranks} - {message}",
+    "iso": "{time}.123Z INFO sglang{ranks}: {message}",
+    "JSON": '{{"time":"{time}","level":"INFO","ranks":"{ranks}","message":{quoted}}}',
+}
+
+
+@pytest.mark.parametrize("form", CUSTOM_FORMATS.values(), ids=CUSTOM_FORMATS.keys())
+@each_case
+def test_a_logging_configuration_of_ones_own_changes_nothing(case: Case, form: str) -> None:
+    """uvicorn's lines keep their form: it has a logger of its own."""
+
+    def other(found: re.Match[str]) -> str:
+        return form.format(**found.groupdict(), quoted=json.dumps(found["message"]))
+
+    assert differences(classify(SGLANG_LINE.sub(other, case.text), case.signals), case.expect) == []
 
 
 @each_case

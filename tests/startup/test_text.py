@@ -86,8 +86,8 @@ def test_colours() -> None:
 
 
 def test_records() -> None:
-    assert unwrap_json('{"log":"text\\n","stream":"stderr"}') == "text\n"
-    assert unwrap_json('{"level":"info","msg":"text"}') == "text"
+    assert unwrap_json('{"log":"text\\n","stream":"stderr"}') == ("text\n", "stderr")
+    assert unwrap_json('{"level":"info","msg":"text"}') == ("text", "info")
     assert unwrap_json('{"a": 1}') is None
     assert unwrap_json('{"log": broken}') is None
     assert unwrap_json('{"log":' + "[" * 50_000 + "}") is None

@@ -13,11 +13,13 @@ from patchbisect.startup.decide import LineOwner, Question, decide, nobody
 from patchbisect.startup.events import Event, What
 from patchbisect.startup.hang import Budgets
 from patchbisect.startup.life import Life, has_words
+from patchbisect.startup.shapes import RANK, SHAPE_LIMIT, Prefix, shape_of
 from patchbisect.startup.text import Splitter, peel, strip_colours, unwrap_json
 from patchbisect.startup.vocabulary import HEAD_LENGTH, HEADS, NOISE_HEADS, NOISE_LENGTH, Kind
 
-_RANK = r"(?:DP|TP|PP|EP|ATTN_CP|MOE_DP)\d+"
-BRACKET = re.compile(rf"\[(\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?)(?: ({_RANK}(?: {_RANK})*))?\] ?")
+BRACKET = re.compile(rf"\[(\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?)(?: ({RANK}(?: {RANK})*))?\] ?")
+LED = re.compile(rf"{RANK}(?: {RANK})* ?[-:|\]] ")  # "TP0 - ", left of a custom format once a wrapper's part is peeled
+RANKED = re.compile(rf"(?<![\w-]){RANK}(?![\w.])")
 _CUT_BRACKET = re.compile(r"\[[\d :.,A-Z_-]*")
 TORCH = re.compile(r"\[rank(\d+)\]:(?:\[[EWIF](\d+) (\d\d:\d\d:\d\d)[.\d]*[^\]]*\])? ?")
 
@@ -67,6 +69,7 @@ class Classifier:
         self._dull: set[str] = set()
         self._heads: set[str] = set()
         self._outers: list[str] = []
+        self._shapes: list[re.Pattern[str]] = []
         self._unknown_outer: dict[str, int] = {}
         self._closed = False
 
@@ -140,10 +143,9 @@ class Classifier:
     def _unusual(self, line: int, text: str, events: list[Event]) -> None:
         """A line that does not begin with a bracket seen before: learn it, or take it apart."""
         if text[0] == "{":
-            inner = unwrap_json(text)
-            if inner is not None:
-                self._coloured = True
-                self._read([(line, piece) for piece in inner.splitlines()] or [(line, "")], events)
+            record = unwrap_json(text)
+            if record is not None:
+                self._json(line, *record, events)
                 return
         at = text.find("[20")
         found = BRACKET.search(text, at) if at >= 0 else None
@@ -155,6 +157,16 @@ class Classifier:
                 self._prefixes.clear()
             self._prefixes[text[: found.end()]] = (found[1], found[2] or "", found.end())
         self._bracketed(line, text, found, events)
+
+    def _json(self, line: int, message: str, rest: str, events: list[Event]) -> None:
+        """A record of a collector, or of a logger that writes JSON and keeps ranks in a field of their own."""
+        self._coloured = True
+        first, *more = message.splitlines() or [""]
+        if first and BRACKET.search(first) is None and RANKED.search(rest):
+            self._shaped(line, rest, first, events)
+        else:
+            self._read([(line, first)], events)
+        self._read([(line, piece) for piece in more], events)
 
     def _is_prefix(self, line: int, head: str, events: list[Event]) -> bool:
         """Whether a wrapper wrote what stands before the first bracket; else it is a bar without its newline."""
@@ -263,6 +275,10 @@ class Classifier:
         if text[0] == " ":
             self._life.indented(line, text)
             return
+        led = LED.match(text) if text[1:2].isupper() else None
+        if led is not None:
+            self._shaped(line, led[0], text[led.end() :], events)
+            return
         if "%|" in text or "it/s]" in text:
             self._life.bar(line, text)
             return
@@ -286,14 +302,36 @@ class Classifier:
         return f"{self._life.last_time[:4] or '2000'}-{date[:2]}-{date[2:]} {found[3]}"
 
     def _custom_format(self, line: int, text: str, events: list[Event]) -> bool:
-        """A milestone behind a prefix that ``SGLANG_LOGGING_CONFIG_PATH`` made, or without any."""
-        if self._life.blocks and any(b.mode is Mode.FRAMES and b.wants(text) for b in self._life.blocks):
+        """A message behind a prefix that ``SGLANG_LOGGING_CONFIG_PATH`` made, or a milestone without any."""
+        for shape in self._shapes:
+            found = shape.match(text)
+            if found is not None:
+                self._shaped(line, found[0], text[found.end() :], events)
+                return True
+        if self._wanted_by_a_traceback(text):
             return False
-        found = vocabulary.embedded(text)
-        if found is None:
+        at = vocabulary.embedded(text)
+        if at is None:
             return False
-        self._record(line, found.message, found.time or self._life.last_time, found.rank, events)
+        shape_found = shape_of(text[:at])
+        if shape_found is not None and len(self._shapes) < SHAPE_LIMIT:
+            self._shapes.append(shape_found)
+        self._shaped(line, text[:at], text[at:], events)
         return True
+
+    def _shaped(self, line: int, head: str, message: str, events: list[Event]) -> None:
+        prefix = Prefix.read(head)
+        time = prefix.time or self._life.last_time
+        if message[:1] in " \t" and message:
+            self._life.indented(line, message)
+        elif self._wanted_by_a_traceback(message):
+            self._life.loose(line=line, text=message, time=time, rank=prefix.rank)
+        else:
+            self._record(line, message, time, prefix.rank, events)
+
+    def _wanted_by_a_traceback(self, text: str) -> bool:
+        """Whether an open traceback waits for a line like ``text``: it may quote a milestone's words."""
+        return bool(text) and any(b.mode is Mode.FRAMES and b.wants(text) for b in self._life.blocks)
 
     def _rank_of(self, number: int) -> str:
         """The label of torch's global rank ``number``, where the labels seen so far make it plain."""

@@ -149,16 +149,20 @@ def peel(text: str) -> str:
 _JSON_KEYS = ("log", "message", "msg", "text", "line")
 
 
-def unwrap_json(text: str) -> str | None:
-    """The line inside a collector's JSON record (Docker's json-file, Loki, Fluent Bit), or None if it is none."""
+def unwrap_json(text: str) -> tuple[str, str] | None:
+    """The line inside a JSON record (Docker's json-file, Loki, Fluent Bit, a logger's own), and the record's other
+    texts; None if it is none."""
     if not text.endswith("}") or not any(f'"{key}"' in text for key in _JSON_KEYS):
         return None
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    found = next((record[key] for key in _JSON_KEYS if isinstance(record.get(key), str)), None)
-    return None if found is None or found == text else str(found)
+    key = next((key for key in _JSON_KEYS if isinstance(record.get(key), str)), None)
+    if key is None:
+        return None
+    message = record.pop(key)
+    return message, " ".join(value for value in record.values() if isinstance(value, str))
 
 
 def _outer(text: str) -> re.Match[str] | None:

@@ -225,8 +225,6 @@ _EMBEDDED = tuple(
         )
     )
 )
-_RANK_WORDS = re.compile(r"(?<![\w-])(?:DP|TP|PP|EP|ATTN_CP|MOE_DP)\d+(?![\w.])")
-_ANY_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?")
 _PREFIX_LIMIT = 250
 _HINTS = (
     *("mem=", " begin", " end", "allocated", "max_total_num", "server_args=", "fired up", "hit an exc"),
@@ -234,17 +232,9 @@ _HINTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Embedded:
-    """A known message found behind an unknown prefix, with what the prefix tells."""
-
-    message: str
-    time: str
-    rank: str
-
-
-def embedded(text: str) -> Embedded | None:
-    """The known message in ``text``. It must follow the end of a prefix, not stand in the middle of a word."""
+def embedded(text: str) -> int | None:
+    """Where a known message begins behind a prefix of unknown form. It must follow the end of a prefix, not stand
+    in the middle of a word."""
     for hint in _HINTS:
         if hint in text:
             break
@@ -254,10 +244,7 @@ def embedded(text: str) -> Embedded | None:
         at = text.find(words, 0, _PREFIX_LIMIT + len(words))
         if at < 0 or (at and text[at - 1] not in " ]\"'|:>)-"):
             continue
-        message = text[at:]
-        if milestone(message) is None and HEADS.get(message[:HEAD_LENGTH]):
+        if milestone(text[at:]) is None and HEADS.get(text[at : at + HEAD_LENGTH]):
             continue
-        prefix = text[:at]
-        time = _ANY_TIME.search(prefix)
-        return Embedded(message, time[0].replace("T", " ") if time else "", " ".join(_RANK_WORDS.findall(prefix)))
+        return at
     return None
