@@ -66,24 +66,35 @@ def demo(ctx: invoke.Context, json: bool = False) -> None:
 def test(ctx: invoke.Context, fast: bool = False, full: bool = False, k: str = "") -> None:
     """Check this project: style, types, arrows, tests. Without a flag: what CI runs.
 
+    With --full the result is written to docs/proof.md.
+
     Example: invoke test --fast
     """
     from patchbisect.config import find_root
 
     root = find_root(Path.cwd())
     tier = "fast" if fast else "full" if full else "ci"
-    checks = [
+    results = root / ".patchbisect" / "results.xml"
+    tests = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", f"--junitxml={results}"]
+    tests += ["-k", k] if k else []
+    tests += ["-m", _TIERS[tier]] if _TIERS[tier] else []
+    failed = [command for command in ([] if k else _checks()) + [tests] if _fails(command, root)]
+    if full and not k:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
+        launches = root / ".patchbisect" / "real-launches.txt"
+        _fails([sys.executable, "-m", "tests.proof", str(results), str(launches), commit.stdout.strip()], root)
+    if failed:
+        raise invoke.Exit("failed: " + "; ".join(" ".join(command[:4]) for command in failed), code=1)
+
+
+def _checks() -> list[list[str]]:
+    """Style, types, arrows."""
+    return [
         [sys.executable, "-m", "ruff", "check", "."],
         [sys.executable, "-m", "ruff", "format", "--check", "."],
         [sys.executable, "-m", "mypy"],
         [str(Path(sys.executable).with_name("lint-imports"))],
     ]
-    tests = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", *(["-k", k] if k else [])]
-    if _TIERS[tier]:
-        tests += ["-m", _TIERS[tier]]
-    failed = [command for command in ([] if k else checks) + [tests] if _fails(command, root)]
-    if failed:
-        raise invoke.Exit("failed: " + "; ".join(" ".join(command[:4]) for command in failed), code=1)
 
 
 def _fails(command: list[str], root: os.PathLike[str]) -> bool:
