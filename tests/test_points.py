@@ -1,3 +1,5 @@
+import hashlib
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -319,7 +321,10 @@ def record_of(project, identifier="r1", **changes):
             "upstream": project.pin.upstream,
             "pin": project.pin.commit,
             "tag": project.pin.tag,
-            "patches": [PatchEntry(name=p.name, subject=p.subject, sha256="0") for p in project.patches],
+            "patches": [
+                PatchEntry(name=p.name, subject=p.subject, sha256=hashlib.sha256(format_patch(p)).hexdigest())
+                for p in project.patches
+            ],
             "flags": {"api-key": "***", "gpus": ["0", "1"], "tp-size": 2},
             "env": {"A": "1"},
             "secret_env": ("HF_TOKEN",),
@@ -338,6 +343,22 @@ def test_a_recorded_point_is_what_ran(project):
     assert point.base == Base(project.pin)
     assert point.flags == {"api-key": "sk-today", "gpus": ("0", "1"), "tp-size": 2}
     assert point.env == {"A": "1", "HF_TOKEN": "secret"}
+
+
+def test_a_patch_that_is_no_longer_the_text_that_ran_is_not_run(project):
+    store = record_of(project)
+    path = next(store.path("r1").glob("patches/*.patch"))
+    path.write_bytes(path.read_bytes() + b"\n# cleaned")
+    with pytest.raises(UsageError, match=rf"{path.name} is not the text that ran"):
+        recorded_point(store, "r1", environ={"HF_TOKEN": "secret"}, settings=SETTINGS)
+
+
+def test_a_log_that_was_adopted_names_no_code(project):
+    store = record_of(project)
+    adopted = store.load("r1").model_copy(update={"id": "r2", "origin": "adopted"})
+    store.save(adopted, Attachments())
+    with pytest.raises(UsageError, match="which code it ran is not known"):
+        recorded_point(store, "r2", environ={}, settings=SETTINGS)
 
 
 def test_a_secret_that_is_not_there_today(project):

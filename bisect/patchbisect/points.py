@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from patchbisect.config import PIN_FILE, Project, Settings
 from patchbisect.errors import UsageError
 from patchbisect.model import Base, Patch, Pin, Point, Scalar
 from patchbisect.patchqueue import Queue, nearest, parse_patch, parse_pin, requires
-from patchbisect.records import PointEntry, Store
+from patchbisect.records import PatchEntry, PointEntry, Store
 from patchbisect.redact import MASK, is_secret
 from patchbisect.upstream import Git, Mirror
 
@@ -274,13 +275,18 @@ def _by_name(name: str, *, text: str) -> str:
 def recorded_point(store: Store, identifier: str, *, environ: Mapping[str, str], settings: Settings) -> Point:
     """Exactly what a recorded run ran; secrets come by name from ``environ`` and today's profile.
 
-    Raises UsageError for an unknown run, and for a secret that is not there today.
+    Raises UsageError for an unknown run, for one whose code is not known (adopted from a log) or no longer whole
+    (cleaned when it was exported), and for a secret that is not there today.
     """
-    entry = store.load(identifier).point
+    record = store.load(identifier)
+    entry = record.point
+    if record.origin == "adopted":
+        raise UsageError(
+            f"run {identifier} was adopted from a log: which code it ran is not known",
+            remedy="Name the point that it ran, as far as you know it.",
+        )
     texts = store.patch_texts(identifier)
-    patches = tuple(
-        parse_patch(texts[f"{patch.name}.patch"], filename=f"{patch.name}.patch") for patch in entry.patches
-    )
+    patches = tuple(_as_recorded(patch, texts, identifier=identifier) for patch in entry.patches)
     missing = [name for name in entry.secret_env if name not in environ]
     if missing:
         raise UsageError(
@@ -303,6 +309,18 @@ def recorded_point(store: Store, identifier: str, *, environ: Mapping[str, str],
         env={**entry.env, **{name: environ[name] for name in entry.secret_env}},
         packages=dict(entry.packages),
     )
+
+
+def _as_recorded(entry: PatchEntry, texts: Mapping[str, bytes], *, identifier: str) -> Patch:
+    """The patch whose text is the one that ran: hosts and secrets are taken out of an exported one."""
+    filename = f"{entry.name}.patch"
+    text = texts.get(filename, b"")
+    if entry.sha256 and hashlib.sha256(text).hexdigest() != entry.sha256:
+        raise UsageError(
+            f"run {identifier}: {filename} is not the text that ran (an export takes hosts and secrets out)",
+            remedy="Launch it where it was recorded.",
+        )
+    return parse_patch(text, filename=filename)
 
 
 def _unmasked(entry: PointEntry, *, identifier: str, settings: Settings) -> Flags:
