@@ -71,7 +71,7 @@ def page(results: Path, launches: Path, *, commit: str) -> str:
 
 def _folder(classname: str) -> str:
     """``tests.box.test_run`` is told under ``box``, ``tests.test_points`` under ``test_points``."""
-    return (classname.split(".") + [""])[1] or classname
+    return [*classname.split("."), ""][1] or classname
 
 
 if __name__ == "__main__":

@@ -60,10 +60,10 @@ def demo(ctx: invoke.Context, json: bool = False) -> None:
     help={
         "fast": "unit tests only, under a minute",
         "full": "everything, the long real-server lists too",
-        "k": "only tests whose name matches, as pytest -k",
+        "only": "only tests whose name matches, as pytest -k",
     }
 )
-def test(ctx: invoke.Context, fast: bool = False, full: bool = False, k: str = "") -> None:
+def test(ctx: invoke.Context, fast: bool = False, full: bool = False, only: str = "") -> None:
     """Check this project: style, types, arrows, tests. Without a flag: what CI runs.
 
     With --full the result is written to docs/proof.md.
@@ -76,10 +76,10 @@ def test(ctx: invoke.Context, fast: bool = False, full: bool = False, k: str = "
     tier = "fast" if fast else "full" if full else "ci"
     results = root / ".patchbisect" / "results.xml"
     tests = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", f"--junitxml={results}"]
-    tests += ["-k", k] if k else []
+    tests += ["-k", only] if only else []
     tests += ["-m", _TIERS[tier]] if _TIERS[tier] else []
-    failed = [command for command in ([] if k else _checks()) + [tests] if _fails(command, root)]
-    if full and not k:
+    failed = [command for command in ([] if only else _checks()) + [tests] if _fails(command, root)]
+    if full and not only:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
         launches = root / ".patchbisect" / "real-launches.txt"
         _fails([sys.executable, "-m", "tests.proof", str(results), str(launches), commit.stdout.strip()], root)
