@@ -19,7 +19,7 @@ from patchbisect.bisection.searching import LineAnswer, search_line, search_sets
 from patchbisect.bisection.suspicion import INNERMOST_FILE, frames, weights
 from patchbisect.bisection.wording import noun, nouns
 from patchbisect.model import EMPTY, Axis, Change
-from patchbisect.search import Answer, Observation
+from patchbisect.search import Answer, Observation, Rates
 
 
 def bisect(
@@ -141,26 +141,36 @@ class _Bisection:
                 return interplay
 
     def _gives_way(self, guilt: _Guilt, proof: tuple[ProofStep, ...]) -> bool:
-        """Launch again what the proof contradicts; whether something ended otherwise than before.
+        """Launch again what the proof throws doubt on; whether something ended otherwise than before.
 
-        In a world without noise that is culprit and parent: where they stand, the contradiction is an interplay.
+        If all of it stands, the contradiction is no accident: changes play together, or there is more than one culprit.
         """
         self._doubted.add(guilt.changes)
-        self.course.notify("the proof disagrees: launching culprit and parent once more")
+        self.course.notify("the proof disagrees: launching again what it throws doubt on")
         assert guilt.stop is not None
         assert guilt.parent is not None
-        for spot, wanted in self.course.sentinels:
-            if not spot.on:
-                self.course.sentinel(spot, wanted, why="the proof disagrees with the search")
-        beliefs = [(guilt.stop, Observation.BAD), (guilt.parent, Observation.GOOD)]
+        claims = {step.claim for step in proof if step.status == REFUTED}
+        doubted = [(self.ground.spot(on), seen) for on, seen in refuted(self.ground, guilt.changes, proof)]
+        if Claim.WITHOUT_CULPRIT_GOOD in claims:
+            # It fails where it should not: perhaps everything does by now.
+            for spot, wanted in self.course.sentinels:
+                if not spot.on:
+                    self.course.sentinel(spot, wanted, why="the proof disagrees with the search")
+        own = [(guilt.stop, Observation.BAD), (guilt.parent, Observation.GOOD)]
         if self.course.rates.kind != "deterministic":
-            beliefs += [(self.ground.spot(on), seen) for on, seen in refuted(self.ground, guilt.changes, proof)]
-        ended = [self.course.look(spot, purpose="proof again").observation for spot, _ in beliefs]
-        if ended == [believed for _, believed in beliefs]:
+            doubted += own
+        elif Claim.ALONE_BAD in claims:
+            doubted = own if Claim.WITHOUT_CULPRIT_GOOD in claims else own[:1]
+        ended = [self.course.look(spot, purpose="proof again").observation for spot, _ in doubted]
+        if ended == [believed for _, believed in doubted]:
             return False
+        self._doubt_all()
+        return True
+
+    def _doubt_all(self) -> None:
         if self.course.rates.kind == "deterministic":
             self.course.notify("the same point ended in two ways: searching as if every launch could err")
-        return True
+            self.course.rates = Rates.unknown()
 
     def _band(self, line: LineAnswer, *, held: On) -> _Guilt:
         """No single change stood out."""
@@ -190,7 +200,7 @@ class _Bisection:
         alone = self.ground.spot(held | mine)
         certain = self.course.rates.kind == "deterministic" and len(mine) > 1 and not self.course.spent
         if certain and self.course.look(alone, purpose="proof again").observation is not Observation.BAD:
-            self.course.notify("the same point ended in two ways: searching as if every launch could err")
+            self._doubt_all()
             return None
         others = tuple(one for one in answer.sets if one is not mine)
         return replace(guilt, answer=answer.answer, changes=mine, others=others)

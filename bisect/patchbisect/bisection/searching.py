@@ -81,8 +81,13 @@ def search_sets(
     purpose: str = "search",
 ) -> SetAnswer:
     """Which smallest set of ``toggles`` (each one or more changes) breaks on top of ``held``, and which others do?"""
+    suspicion = course.weights
     search = CulpritSet(
-        toggles=len(toggles), confidence=course.question.confidence, rates=course.rates, budget=course.budget()
+        toggles=len(toggles),
+        confidence=course.question.confidence,
+        rates=course.rates,
+        prior=[sum(suspicion[i] for i in toggle) for toggle in toggles] if suspicion else None,
+        budget=course.budget(),
     )
 
     def place(on: Iterable[int]) -> Spot:
