@@ -74,6 +74,13 @@ class Run:
         """
         return self._box.ask("provenance", launch_id=self.launch_id)
 
+    def samples(self) -> list[dict[str, Any]]:
+        """What the box measured twice a second, oldest first: ``t`` (epoch seconds), ``gpus`` as
+        ``[[index, used GiB, utilisation %], …]``, and the fields of Signals.
+        """
+        found: list[dict[str, Any]] = self._box.ask("samples", launch_id=self.launch_id)["samples"]
+        return found
+
     def dossier(self) -> dict[str, Any]:
         """What is worth knowing of a server that hangs, to be collected before it is stopped.
 

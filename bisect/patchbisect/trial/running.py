@@ -19,6 +19,7 @@ from patchbisect.trial.preparing import Prepared
 from patchbisect.trial.recording import Launched, Trial, recorded
 from patchbisect.trial.rig import Rig
 from patchbisect.trial.watching import Silent, Watcher
+from patchbisect.wire import Json
 
 # A server that has just said it is ready is left alone this long (seconds) when the question is about
 # warm-up or serving: some die on the first health request.
@@ -153,6 +154,7 @@ def _followed(
         clock.lap("decide")
         provenance = run.provenance()
         machine = asdict(rig.box.hello())
+        samples = _samples(run, follower)
         verdict = _unless_wrong_code(verdict, provenance, placed)
         kept = spec.keep and verdict.outcome in (Outcome.READY, Outcome.KV_ALLOCATED)
     finally:
@@ -164,13 +166,24 @@ def _followed(
         verdict=_unless_box_changed(verdict, report) if report else verdict,
         log=bytes(follower.log),
         events=follower.events,
-        samples=follower.samples,
+        samples=samples,
         argv=spec.argv,
         placed=placed,
         provenance=provenance,
         machine=machine,
         stop=report,
     )
+
+
+def _samples(run: Run, follower: Follower) -> Sequence[Json]:
+    """The box's own samples where it has GPUs to tell apart; else what came with the signals."""
+    if not any("gpu_used_gb" in sample for sample in follower.samples):
+        return follower.samples
+    try:
+        return run.samples() or follower.samples
+    except BoxError:
+        # A picture less is no reason to lose a verdict.
+        return follower.samples
 
 
 def _started(rig: Rig, spec: LaunchSpec) -> Run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -102,6 +103,21 @@ class RunDir:
         except OSError:
             pass
         return False
+
+
+# An hour of them, at two a second: what a picture of a start needs, and little enough for one answer.
+MOST_SAMPLES = 7200
+
+
+def samples_of(run: RunDir) -> list[Json]:
+    """What was measured while the server ran, oldest first; of a long life the newest."""
+    try:
+        with open(run.file("samples.jsonl"), encoding="utf-8") as file:
+            lines = file.read().splitlines()[-MOST_SAMPLES:]
+    except OSError:
+        return []
+    # The supervisor may be in the middle of a line.
+    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
 
 OUR_FILES = frozenset(

@@ -22,7 +22,7 @@ from .gpus import Gpus
 from .launching import Launcher, provenance
 from .lease import LeaseBook, default_lease_dir
 from .processes import listeners
-from .rundir import RunDir, unfinished_runs
+from .rundir import RunDir, samples_of, unfinished_runs
 from .wire import Wire
 from .worktree import WorkTree
 
@@ -226,6 +226,9 @@ class Agent:
 
     def do_provenance(self, launch_id: str) -> Json:
         return provenance(self._run(launch_id))
+
+    def do_samples(self, launch_id: str) -> Json:
+        return {"samples": samples_of(self._run(launch_id))}
 
     def do_launch_state(self, launch_id: str) -> Json:
         run = self._run(launch_id)
