@@ -50,11 +50,15 @@ class Case:
     rules: frozenset[str] = frozenset()
     indent: int = 8
     runnable: bool = False
+    instead: bool = False
+    """The code takes the place of the anchor, as it is written."""
 
     def apply(self, text: str) -> str:
         """The file with the code before the anchor."""
         _, anchor = self.at
         assert text.count(anchor) == 1, f"{self.name}: the anchor stands {text.count(anchor)} times"
+        if self.instead:
+            return text.replace(anchor, self.code)
         return text.replace(
             anchor, textwrap.indent(textwrap.dedent(self.code).strip("\n"), " " * self.indent) + "\n" + anchor
         )
@@ -62,6 +66,11 @@ class Case:
 
 def bad(name: str, at: tuple[str, str], code: str, *rules: str, indent: int = 8, runnable: bool = False) -> Case:
     return Case(name=name, at=at, code=code, rules=frozenset(rules), indent=indent, runnable=runnable)
+
+
+def edited(name: str, path: str, old: str, new: str, *rules: str) -> Case:
+    """A change of SGLang's own lines."""
+    return Case(name=name, at=(path, old), code=new, rules=frozenset(rules), instead=True)
 
 
 def good(name: str, at: tuple[str, str], code: str, indent: int = 8) -> Case:
@@ -104,6 +113,12 @@ GOOD = [
     good("an attribute that hasattr found", POOLED, 'if hasattr(self, "no"):\n    logger.info("%s", self.no)'),
     good("an attribute set before", POOLED, 'logger.info("%s", self.max_total_num_tokens)'),
     good("the name of a type", PROFILED, 'logger.info("%s", type(self.model).__name__)'),
+    good("a method of its own", (MIXIN, "    def profile_max_num_token("), "def _dbg_show(self):\n    return 1\n", 4),
+    good(
+        "the driver's numbers",
+        POOLED,
+        'if torch.cuda.is_initialized():\n    logger.info("%s", torch.cuda.mem_get_info())',
+    ),
     good("a comment", PROFILED, "# The pool is sized from here on."),
     good("formatted before as well", LOADED, 'logger.info(f"free={after_avail_memory:.2f}")'),
     good(
@@ -192,6 +207,13 @@ BAD = [
         runnable=True,
     ),
     bad("an attribute that comes later", LOADED, "logger.info(self.max_running_requests)", "attribute", runnable=True),
+    bad(
+        "never reached",
+        (MIXIN, "    def handle_max_mamba_cache("),
+        'logger.info("here")\n',
+        "never-runs",
+    ),
+    bad("a class's attribute", (MIXIN, "    def profile_max_num_token("), "dbg = 1", "binds", indent=4),
     bad("an iterator used up", TURNING, 'logger.info("%s", list(gen))', "consumes", indent=20),
     bad("sys.exit", PROFILED, "import sys\nsys.exit(1)", "call", runnable=True),
     bad("format of an unknown", POOLED, 'logger.info(f"{self.server_args.mem_fraction_static:.3f}")', "format"),
@@ -281,4 +303,46 @@ BAD = [
     bad("an import of SGLang", PROFILED, "import sglang.srt.managers.scheduler as _dbg_scheduler", "import"),
 ]
 
-CASES = GOOD + BAD
+_SIZED = "        return int(rest_memory * (1 << 30)) // cell_size\n"
+_HYBRID = """        if self.mambaish_config is not None:
+            rest_memory = self.handle_max_mamba_cache(rest_memory)
+
+        return int"""
+EDITED = [
+    edited("an indent", MIXIN, _SIZED, "        if cell_size:\n    " + _SIZED, "indent"),
+    edited(
+        "an indent taken away",
+        MIXIN,
+        _HYBRID,
+        _HYBRID.replace("            rest", "            pass\n        rest"),
+        "indent",
+    ),
+    edited("a line taken away", MIXIN, _HYBRID, "        return int", "changes-code"),
+    edited("a formula", MIXIN, _SIZED, _SIZED.replace("<< 30", "<< 29"), "changes-code", "control-flow", "division"),
+    edited("a condition", MIXIN, _HYBRID, _HYBRID.replace("is not None", "is None"), "changes-code"),
+    edited(
+        "a default",
+        MIXIN,
+        "total_gpu_memory: int):\n        available",
+        "total_gpu_memory: int = 0):\n        available",
+        "changes-code",
+    ),
+    edited(
+        "a decorator",
+        MIXIN,
+        "    def profile_max_num_token(",
+        "    @staticmethod\n    def profile_max_num_token(",
+        "changes-code",
+    ),
+    edited("more imported", MIXIN, "from typing import TYPE_CHECKING\n", "from typing import TYPE_CHECKING, Any\n"),
+    edited(
+        "more imported from SGLang",
+        PARALLEL,
+        "from sglang.srt.environ import envs\n",
+        "from sglang.srt.environ import EnvBool, envs\n",
+        "import",
+    ),
+    edited("layout", MIXIN, _SIZED, _SIZED.replace("1 << 30", "1  <<  30") + "        # sized\n"),
+]
+
+CASES = GOOD + BAD + EDITED

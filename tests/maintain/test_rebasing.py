@@ -11,6 +11,7 @@ from patchbisect.maintain.fitting import Fit, fit_all, where_applies
 from patchbisect.maintain.rebasing import Moved, Rebase, Stopped
 from patchbisect.model import Base, Pin
 from tests.maintain.lab import ENGINE, LOADER, Lab
+from tests.maintain.test_transaction import killed_at
 from tests.tiny_upstream import FILES, commit
 
 pytestmark = pytest.mark.ci
@@ -88,7 +89,7 @@ def test_a_patch_that_is_there_already_leaves_the_queue(lab: Lab) -> None:
     rev = newer(lab, loader=("loader_20 = 20\n", "loader_20 = 20 + 100\n"))
     moved = Rebase(lab.shop()).start(pin_of(lab, rev))
     assert isinstance(moved, Moved)
-    assert [one.fit for one in moved.fitted if one.patch.slug == "two"] == [Fit.UPSTREAM]
+    assert dict(moved.fits)["0002-two"] == Fit.UPSTREAM
     assert lab.names() == ["0001-one.patch", "0003-three.patch", "0004-four.patch"]
 
 
@@ -153,3 +154,25 @@ def test_where_each_patch_still_applies(lab: Lab) -> None:
             "the whole queue": lab.upstream.second,
         }
     assert "0002-two does not apply" in found[1].why_not_newer
+
+
+def test_a_rebase_killed_at_any_step_is_put_right_by_a_second_call(lab: Lab) -> None:
+    before = lab.files()
+    pin = pin_of(lab, newer(lab, loader=("loader_20 = 20\n", "loader_20 = 20 + 100\n")))
+    assert isinstance(Rebase(lab.shop()).start(pin), Moved)
+    after = lab.files()
+    lab.shop().undo()
+    at = 0
+    while killed_at(at, lambda disk: Rebase(lab.shop(disk)).start(pin)):
+        rebase = Rebase(lab.shop())
+        assert lab.shop().folder.read() in (before, after)
+        if rebase.under_way:
+            assert isinstance(rebase.resume(), Moved)
+        elif lab.files() == before:
+            assert isinstance(rebase.start(pin), Moved)
+        assert lab.files() == after, f"step {at}"
+        assert not rebase.under_way
+        lab.shop().undo()
+        assert lab.files() == before
+        at += 1
+    assert at >= 15

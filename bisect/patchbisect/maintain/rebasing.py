@@ -12,7 +12,7 @@ from patchbisect.config import PIN_FILE
 from patchbisect.errors import BoxError, PointUnbuildable, UsageError
 from patchbisect.maintain.bench import NOT_GENERATED
 from patchbisect.maintain.exporting import diff_between, has_renames, with_diff
-from patchbisect.maintain.fitting import Fit, Fitted, is_there_already
+from patchbisect.maintain.fitting import Fit, is_there_already
 from patchbisect.maintain.shop import Outcome, Shop
 from patchbisect.model import Base, Patch, Pin
 from patchbisect.patchqueue import format_patch, format_pin, parse_patch
@@ -37,9 +37,12 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The queue stands on the new pin. ``range_diff`` compares the patches before and after."""
+    """The queue stands on the new pin.
 
-    fitted: tuple[Fitted, ...]
+    ``fits``: how each patch of the old queue fitted, by name. ``range_diff`` compares the patches before and after.
+    """
+
+    fits: tuple[tuple[str, str], ...]
     outcome: Outcome
     range_diff: str
 
@@ -99,6 +102,8 @@ class Rebase:
     def _go_on(self) -> Moved | Stopped:
         state, done = self._load()
         base = Base(pin=state.pin)
+        if self.shop.pin == state.pin:
+            return self._finish(state, done)
         for patch in self._patches()[state.dealt_with :]:
             fit, fresh = self._take(base, done, patch)
             if fresh is None and fit is Fit.CONFLICT:
@@ -183,6 +188,10 @@ class Rebase:
     def _finish(self, state: _State, done: Sequence[Patch]) -> Moved:
         old_pin, old = self.shop.pin, self.shop.queue()
         title = f"rebase onto {state.pin.tag or state.pin.commit[:12]}"
+        if old_pin == state.pin:
+            # Killed after the queue was written: only the tidying up is left.
+            self._clear()
+            return Moved(fits=state.fits, outcome=Outcome(title=title), range_diff="")
         more = {PIN_FILE.name: format_pin(state.pin)}
         old_tip = self.shop.mirror.materialize(Base(pin=old_pin), old.enabled)
         new_tip = self.shop.mirror.materialize(Base(pin=state.pin), [patch for patch in done if patch.enabled])
@@ -193,12 +202,8 @@ class Rebase:
             f"{new_tip.base_commit}..{new_tip.commit}",
         )
         outcome = self.shop.put(title, done, more=more)
-        by_name = {patch.name: patch for patch in old.patches}
-        fitted = tuple(
-            Fitted(by_name[name], Fit(fit) if fit in list(Fit) else Fit.CONFLICT, why=fit) for name, fit in state.fits
-        )
         self._clear()
-        return Moved(fitted=fitted, outcome=outcome, range_diff=ran.out.decode("utf-8", "replace"))
+        return Moved(fits=state.fits, outcome=outcome, range_diff=ran.out.decode("utf-8", "replace"))
 
     # Keeping
 

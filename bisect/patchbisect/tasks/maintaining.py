@@ -613,11 +613,12 @@ def _rebased(result: Moved | Stopped, *, json: bool) -> None:
             say(f"Resolve {', '.join(result.files)}\n  in {result.tree}\n  then: invoke rebase-queue --continue")
         raise negative()
     if json:
-        fits = [{"patch": f.patch.name, "fit": f.why or str(f.fit)} for f in result.fitted]
+        fits = [{"patch": name, "fit": fit} for name, fit in result.fits]
         emit({"moved": result.outcome.title, "patches": fits, "range_diff": result.range_diff})
         return
-    _table([(f.patch.name, f.why or str(f.fit), "") for f in result.fitted])
+    _table([(name, fit, "") for name, fit in result.fits])
     console().print(result.range_diff, markup=False, soft_wrap=True)
+    say("Merged is not proven: invoke lint tells what a patch reads that the new pin has renamed.")
 
 
 @task(

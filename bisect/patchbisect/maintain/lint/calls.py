@@ -24,6 +24,7 @@ _FUNCTIONS = words(
     "os.path.basename os.path.exists os.path.join os.path.dirname os.path.abspath threading.current_thread "
     "threading.get_ident threading.active_count traceback.format_stack traceback.print_stack traceback.format_exc "
     "datetime.datetime.now datetime.now socket.gethostname sys.getsizeof "
+    "psutil.Process psutil.virtual_memory torch.cuda.memory_stats "
     "platform.platform logging.getLogger math.isnan "
     "torch.cuda.memory_allocated torch.cuda.memory_reserved torch.cuda.max_memory_allocated "
     "torch.cuda.max_memory_reserved torch.cuda.is_available torch.cuda.is_initialized torch.cuda.device_count "
@@ -38,7 +39,7 @@ _METHODS = words(
     "format join split rsplit strip lstrip rstrip upper lower title startswith endswith replace hex total_seconds "
     "isoformat strftime partition rpartition count qsize empty is_set locked ljust rjust center zfill "
     "is_floating_point "
-    "isEnabledFor getEffectiveLevel "
+    "memory_info isEnabledFor getEffectiveLevel "
     "parameters named_parameters buffers named_buffers modules named_modules children named_children"
 )
 SYNC_METHODS = words("item cpu tolist numpy cuda to synchronize nonzero is_nonzero wait wait_stream")
@@ -62,7 +63,7 @@ _NEEDS_GROUP = words(
 _GUARDS_OF_GROUP = ("is_initialized", "model_parallel_is_initialized")
 
 _WHY = {
-    "torch.cuda.mem_get_info": "creates a CUDA context where there is none, and raises without a GPU",
+    "torch.cuda.mem_get_info": "creates a CUDA context where there is none: ask torch.cuda.is_initialized() first",
     "torch.cuda.empty_cache": "gives torch's cached memory back: the run is another one after it",
     "torch.cuda.current_device": "creates a CUDA context where there is none, and raises without a GPU",
     "gc.collect": "frees memory that the run would have held",
@@ -100,7 +101,9 @@ class Calls:
         """None for a call that may be made."""
         name = canonical(self.scope, node.func)
         last = name.rpartition(".")[2] or (node.func.attr if isinstance(node.func, ast.Attribute) else "")
-        if name == "print" or self.is_log(node) or name.partition(".")[0] in self.own:
+        if name == "print" or self.is_log(node) or self._is_own(node, name):
+            return None
+        if name == "torch.cuda.mem_get_info" and "torch.cuda.is_initialized" in self.true_calls:
             return None
         if last == "get_available_gpu_memory":
             return _of_memory_query(node)
@@ -132,6 +135,11 @@ class Calls:
         if isinstance(value, ast.Call):
             return dotted(value.func).rpartition(".")[2] in ("getLogger", "init_logger", "get_logger")
         return dotted(value).rpartition(".")[2] in _LOGGER_NAMES
+
+    def _is_own(self, node: ast.Call, name: str) -> bool:
+        """A function, a method or an object that the patch brings."""
+        method = isinstance(node.func, ast.Attribute) and node.func.attr in self.own
+        return method or name.partition(".")[0] in self.own
 
     def _is_builtin(self, name: str) -> bool:
         return name in _BUILTINS and self.scope.home(name) is None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from patchbisect.maintain.lint.analysers import Diagnose, new_diagnostics
+from patchbisect.maintain.lint.analysers import Diagnose, Diagnostic, new_diagnostics
 from patchbisect.maintain.lint.effects import Effect, Read, Texts
 from patchbisect.maintain.lint.findings import BEHAVIOUR, Finding, waive
 from patchbisect.maintain.lint.instrumentation import judge
@@ -136,7 +136,7 @@ def _anchors(patch: Patch, effect: Effect) -> Iterator[Finding]:
 
 
 def _code(
-    linted: Linted, *, said: Mapping[str, tuple[object, ...]], unknown: Callable[[str], bool] = lambda name: False
+    linted: Linted, *, said: Mapping[str, tuple[Diagnostic, ...]], unknown: Callable[[str], bool] = lambda name: False
 ) -> Iterator[Finding]:
     instrumentation = (linted.patch.trailer("Kind") or "").lower() == "instrumentation"
     if instrumentation:
@@ -166,7 +166,7 @@ def _code(
                 severity=Severity.WARNING if complaint.warning else Severity.ERROR,
             )
         lines = {complaint.line for complaint in complaints if complaint.rule in _NAMES}
-        for diagnostic in new_diagnostics(before, effect.after, said=said):  # type: ignore[arg-type]
+        for diagnostic in new_diagnostics(before, effect.after, said=said):
             if diagnostic.code in _ABOUT_NAMES and diagnostic.line in lines:
                 continue
             why = f"{diagnostic.code}: {diagnostic.message}"

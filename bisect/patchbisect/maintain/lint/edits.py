@@ -132,7 +132,7 @@ def _align(
 
 
 class _Weights:
-    """How well two statements correspond: 0 not at all, 1 by name, 2 by first line, 3 equal."""
+    """How well two statements correspond: 0 not at all, 1 by name or body, 2 by first line, 3 equal."""
 
     def __init__(
         self, before: Sequence[ast.stmt], after: Sequence[ast.stmt], *, old: Sequence[str], new: Sequence[str]
@@ -140,6 +140,12 @@ class _Weights:
         self.old, self.new = old, new
         self.old_kinds = [_kind(node) for node in before]
         self.new_kinds = [_kind(node) for node in after]
+        self.old_bodies = [
+            _first_of_body(node) if kind else "" for node, kind in zip(before, self.old_kinds, strict=True)
+        ]
+        self.new_bodies = [
+            _first_of_body(node) if kind else "" for node, kind in zip(after, self.new_kinds, strict=True)
+        ]
         self.old_headers = [_header(node) if kind else "" for node, kind in zip(before, self.old_kinds, strict=True)]
         self.new_headers = [_header(node) if kind else "" for node, kind in zip(after, self.new_kinds, strict=True)]
 
@@ -150,7 +156,7 @@ class _Weights:
             return 0
         if self.old_headers[i] == self.new_headers[j]:
             return 2
-        return 1 if ":" in self.old_kinds[i] else 0
+        return 1 if ":" in self.old_kinds[i] or self.old_bodies[i] == self.new_bodies[j] else 0
 
 
 def _best_pairs(rows: range, columns: range, *, weight: _Weights) -> list[tuple[int, int]]:
@@ -181,6 +187,11 @@ def _kind(node: ast.stmt) -> str:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return f"{type(node).__name__}:{node.name}"
     return type(node).__name__ if any(True for _ in blocks_of(node)) else ""
+
+
+def _first_of_body(node: ast.stmt) -> str:
+    body = getattr(node, "body", None)
+    return ast.dump(body[0]) if body else ""
 
 
 def _header(node: ast.stmt) -> str:

@@ -83,7 +83,7 @@ class Guards:
 
     def _when_called(self, test: ast.Call) -> Guards:
         name = dotted(test.func)
-        guards = replace(self, true_calls=self.true_calls | {name.rpartition(".")[2]})
+        guards = replace(self, true_calls=self.true_calls | {name, name.rpartition(".")[2]})
         if name == "isinstance" and len(test.args) == 2:
             dump = _load(test.args[0])
             numeric = {dotted(part) for part in ast.walk(test.args[1]) if isinstance(part, ast.expr)} & {"int", "float"}

@@ -23,6 +23,7 @@ RULES: Mapping[str, str] = {
     "binds": "nothing is bound that other code reads",
     "makes-local": "no name that a function takes from outside becomes local to it",
     "shadows": "no new name hides a global or a builtin",
+    "never-runs": "every added statement can be reached",
     "unbound": "every name that is read is certainly bound there",
     "attribute": "every attribute that is read is certainly set there",
     "call": "nothing is called outside the allow-list",
@@ -38,6 +39,7 @@ RULES: Mapping[str, str] = {
 """The rules on what a patch does to code; those on the file itself are ``patchqueue``'s (header, trailer, ...)."""
 
 BEHAVIOUR = words(
+    "never-runs "
     "changes-code indent control-flow binds makes-local shadows unbound attribute call collective gpu-sync format "
     "division may-raise consumes import flush"
 )

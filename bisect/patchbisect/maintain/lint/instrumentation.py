@@ -50,7 +50,8 @@ class _Judge:
         self.unknown = unknown
         self.before = before
         self.edits = edits
-        self.new = frozenset(id(node) for added in edits.added for node in ast.walk(added.node))
+        self.moved = frozenset(id(node) for statement in edits.moved for node in ast.walk(statement))
+        self.new = frozenset(id(node) for added in edits.added for node in ast.walk(added.node)) - self.moved
         self.scopes = scopes_of(tree)
         self.own = frozenset(self._own_names())
         self.complaints: set[Complaint] = set()
@@ -66,28 +67,33 @@ class _Judge:
                 Complaint(line=statement.lineno, rule="changes-code", why=why, remedy=_LEAVE, gone=True)
             )
         for statement in self.edits.changed:
-            self._complain("changes-code", statement.lineno, f"changes this to: {_first_line(statement)}", _LEAVE)
+            self.complain("changes-code", statement.lineno, f"changes this to: {_first_line(statement)}", _LEAVE)
         for statement in self.edits.moved:
             why = f"moves into another block: {_first_line(statement)}"
-            self._complain("indent", statement.lineno, why, "Give the line its old indent back.")
+            self.complain("indent", statement.lineno, why, "Give the line its old indent back.")
         for node, names in self.edits.extended:
             if (node.module or "").partition(".")[0] not in sys.stdlib_module_names or node.level:
                 why = (
                     f"imports {', '.join(names)} from {node.module or '.'} too: it may be missing there, or import this"
                 )
-                self._complain("import", node.lineno, why, _READ_THERE)
+                self.complain("import", node.lineno, why, _READ_THERE)
         for added in self.edits.added:
             self._look_at(added)
         self._check_bindings()
 
-    def _complain(self, rule: str, line: int, why: str, remedy: str = "") -> None:
-        self.complaints.add(Complaint(line=line, rule=rule, why=why, remedy=remedy))
+    def complain(self, rule: str, line: int, why: str, remedy: str = "", *, warning: bool = False) -> None:
+        self.complaints.add(Complaint(line=line, rule=rule, why=why, remedy=remedy, warning=warning))
 
     # One added statement
 
     def _look_at(self, added: Added) -> None:
         evidence = around(added, is_added=self.new)
         scope = self.scopes[id(added.owners[-1] if added.owners else self.tree)]
+        flow = self._flow(scope)
+        if id(added.node) in flow.at and flow.at[id(added.node)] is None:
+            self.complain(
+                "never-runs", added.node.lineno, "no path gets here: it prints nothing", "Move it.", warning=True
+            )
         visitor = _Statements(judge=self, evidence=evidence, added=added)
         visitor.statement(added.node, scope=scope, guards=Guards(), loops=0, own=False)
         self._check_reads(added, evidence)
@@ -104,7 +110,7 @@ class _Judge:
                     if id(node) in self.guarded or _as_load(name) in evidence.evaluated:
                         continue
                     if id(node) in flow.uncertain:
-                        self._complain("unbound", node.lineno, self._why_unbound(scope, name), _AFTER_BOUND)
+                        self.complain("unbound", node.lineno, self._why_unbound(scope, name), _AFTER_BOUND)
         self._check_attributes(added, evidence, inside)
 
     def _why_unbound(self, scope: Scope, name: str) -> str:
@@ -124,7 +130,7 @@ class _Judge:
             if ast.dump(node) in evidence.evaluated:
                 continue
             if why := self._of_self(added, node) or self._asked_for(node):
-                self._complain("attribute", node.lineno, why, _AFTER_BOUND)
+                self.complain("attribute", node.lineno, why, _AFTER_BOUND)
 
     def _of_self(self, added: Added, node: ast.Attribute) -> str:
         """Why ``self.x`` may not be there, ``""`` where nothing speaks against it."""
@@ -190,25 +196,28 @@ class _Judge:
     def _check_binding(self, scope: Scope, name: str, added: list[ast.AST], *, kept: list[ast.AST]) -> None:
         line = getattr(added[0], "lineno", 0)
         if isinstance(scope.owner, ast.ClassDef):
-            self._complain("binds", line, f"{name} becomes an attribute of class {scope.owner.name}", _FRESH)
+            fresh = not re.search(rf"\b{re.escape(name)}\b", self.before)
+            if fresh and all(isinstance(node, ast.FunctionDef) for node in added):
+                return
+            self.complain("binds", line, f"{name} becomes an attribute of class {scope.owner.name}", _FRESH)
             return
         if name in scope.declared and name not in self.own:
-            self._complain("binds", line, f"{name} is declared {scope.declared[name]}: others read it", _FRESH)
+            self.complain("binds", line, f"{name} is declared {scope.declared[name]}: others read it", _FRESH)
             return
         readers = sorted(node.lineno for node in scope.readers(name) if id(node) not in self.new)
         if kept:
             if readers:
-                self._complain("binds", line, f"binds {name}, which line {readers[-1]} reads", _FRESH)
+                self.complain("binds", line, f"binds {name}, which line {readers[-1]} reads", _FRESH)
             return
         outer = scope.parent.home(name) if scope.parent else None
         if readers and scope.parent:
             why = f"makes {name} local to the whole function: line {readers[0]} reads it, now unbound before this line"
-            self._complain("makes-local", line, why, "Use the name that is there, or choose a fresh one.")
+            self.complain("makes-local", line, why, "Use the name that is there, or choose a fresh one.")
         elif outer is not None and name != "_":
             where = "a global" if isinstance(outer.owner, ast.Module) else "a name of the function around"
-            self._complain("makes-local", line, f"{name} is {where}, and becomes local here", _FRESH)
+            self.complain("makes-local", line, f"{name} is {where}, and becomes local here", _FRESH)
         elif name in BUILTINS:
-            self._complain("shadows", line, f"{name} hides the builtin", _FRESH)
+            self.complain("shadows", line, f"{name} hides the builtin", _FRESH)
 
     def _repeats_import(self, scope: Scope, name: str, added: list[ast.AST]) -> bool:
         """The very import that the scope has already: it binds the same object again."""
@@ -270,6 +279,8 @@ class _Statements:
 
     def statement(self, node: ast.stmt, *, scope: Scope, guards: Guards, loops: int, own: bool) -> None:
         """``loops``: how many added loops are around; ``own``: inside a function that the patch brings."""
+        if id(node) in self.judge.moved:
+            return
         inspector = Inspector(
             scope=scope,
             evidence=self.evidence,
@@ -335,7 +346,7 @@ class _Statements:
 
     def _report(self, rule: str, node: ast.AST, why: str, remedy: str, *, warning: bool = False) -> None:
         line = getattr(node, "lineno", self.added.node.lineno)
-        self.judge.complaints.add(Complaint(line=line, rule=rule, why=why, remedy=remedy, warning=warning))
+        self.judge.complain(rule, line, why, remedy, warning=warning)
 
     def _control_flow(self, node: ast.stmt, *, loops: int, own: bool) -> None:
         words = {
@@ -357,7 +368,7 @@ class _Statements:
         if isinstance(node, ast.Global | ast.Nonlocal) and not set(node.names) <= self.judge.own:
             why = f"{'global' if isinstance(node, ast.Global) else 'nonlocal'} reaches names that others read"
         if why:
-            self.judge._complain("control-flow", node.lineno, why, "A probe only looks: take it out.")
+            self.judge.complain("control-flow", node.lineno, why, "A probe only looks: take it out.")
 
     def _definition(self, node: Function, inspector: Inspector, guards: Guards) -> None:
         for outside in (*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)):
@@ -366,7 +377,7 @@ class _Statements:
         for statement in node.body:
             self.statement(statement, scope=inner, guards=guards, loops=0, own=True)
 
-    def _try(self, node: ast.Try, block, guards: Guards) -> None:  # type: ignore[no-untyped-def]
+    def _try(self, node: ast.Try, block: Callable[..., None], guards: Guards) -> None:
         caught = {dotted(part) for handler in node.handlers for part in _types(handler)}
         if any(handler.type is None for handler in node.handlers):
             caught.add("BaseException")
@@ -394,7 +405,7 @@ class _Statements:
             why = f"sets {ast.unparse(target)}, an attribute that other code reads"
         else:
             why = f"changes an entry of {ast.unparse(getattr(target, 'value', target))}"
-        self.judge._complain("binds", target.lineno, why, _FRESH)
+        self.judge.complain("binds", target.lineno, why, _FRESH)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or "."]
@@ -407,7 +418,7 @@ class _Statements:
         for module in modules:
             if module.partition(".")[0] not in sys.stdlib_module_names and module not in known:
                 why = f"imports {module}, which this file does not: it may be missing, or import this file"
-                self.judge._complain("import", node.lineno, why, _READ_THERE)
+                self.judge.complain("import", node.lineno, why, _READ_THERE)
 
 
 def _types(handler: ast.ExceptHandler) -> list[ast.expr]:
