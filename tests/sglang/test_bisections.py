@@ -1,0 +1,264 @@
+"""Whole bisections on a real server: each kind of change, each kind of trouble. One kind in CI, the others ``full``."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patchbisect.bisection import Asked, Finding, begin, finding_to_json
+from patchbisect.config import PIN_FILE, Project
+from patchbisect.model import Base, Patch, Pin
+from patchbisect.patchqueue import Queue, compose, format_patch, format_pin, parse_pin
+from patchbisect.tasks.bisecting import run_through, understood
+from patchbisect.upstream import Mirror
+from tests.sglang.upstream_range import GUILTY as GUILTY_COMMIT
+from tests.sglang.upstream_range import GUILTY_LINE, MOVED, MOVES, PRINT, Range, build_range
+
+pytestmark = pytest.mark.real
+
+Bisect = Callable[..., Finding]
+QUEUES = Path(__file__).parents[1] / "queues"
+
+
+@pytest.fixture
+def bisect(count_launch: Callable[[str], None]) -> Iterator[Bisect]:
+    """Conduct a bisection of a queue repository and count its launches."""
+
+    def run(home: Project, **asked: Any) -> Finding:
+        question = Asked(**{"good": "clean", "bad": "HEAD", "fresh": True, **asked})
+        finding = run_through(
+            home, question, understood(home, question), journal=begin(question, project=home), plain=True
+        )
+        for trial in finding_to_json(finding)["trials"]:
+            count_launch(f"bisect: {trial['purpose']} {trial['point']} {trial['seconds']} s")
+        print(finding.reason)
+        return finding
+
+    yield run
+
+
+def repository(
+    project: Project, folder: Path, patches: Sequence[Patch], *, pin: Pin | None = None, **settings: Any
+) -> Project:
+    """A queue repository of its own, that shares this project's state; ``settings`` replace its own."""
+    root = folder / "queue"
+    (root / "patches").mkdir(parents=True, exist_ok=True)
+    for old in (root / "patches").glob("*"):
+        old.unlink()
+    content = format_pin(pin) if pin else (project.root / PIN_FILE).read_bytes()
+    (root / PIN_FILE).write_bytes(content)
+    for patch in patches:
+        (root / "patches" / f"{patch.name}.patch").write_bytes(format_patch(patch))
+    if not (root / ".git").exists():
+        git(root, "init", "--quiet", "--initial-branch=main")
+    git(root, "add", "--all")
+    git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "queue")
+    return replace(project, root=root, settings=project.settings.model_copy(update=settings))
+
+
+RUNNER = "python/sglang/srt/model_executor/model_runner.py"
+SIZING = "python/sglang/srt/model_executor/model_runner_kv_cache_mixin.py"
+GUILTY = (SIZING, GUILTY_LINE, PRINT + GUILTY_LINE)
+"""Prints a local that only hybrid models bind."""
+
+
+class Workshop:
+    """A work tree of the pinned code in which patches are made, each on top of those before it."""
+
+    def __init__(self, path: Path, mirror: Mirror, pin: Pin) -> None:
+        self.path = path
+        path.mkdir()
+        git(path, "init", "--quiet", "--initial-branch=main")
+        base = mirror.base(Base(pin=pin)).commit
+        git(path, "fetch", "--quiet", str(mirror.path), f"{base}:refs/heads/main", "--update-head-ok")
+        git(path, "checkout", "--quiet", "main")
+
+    def patch(self, number: int, slug: str, *edits: tuple[str, str, str]) -> Patch:
+        """A patch of edits: file, the text that stands there once, the text in its place."""
+        for name, old, new in edits:
+            text = (self.path / name).read_text()
+            assert text.count(old) == 1, (name, old)
+            (self.path / name).write_text(text.replace(old, new))
+        git(self.path, "add", "--all")
+        diff = git(self.path, "diff", "--cached", "--full-index")
+        git(self.path, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", slug)
+        return compose(
+            number=number,
+            slug=slug,
+            author="Rig Owner <rig@rig.example>",
+            date="Mon, 23 Nov 2026 11:30:00 +0000",
+            subject=slug.replace("-", " ").capitalize(),
+            body="",
+            trailers=[("Kind", "experiment"), ("Forwarded", "no")],
+            diff=diff + "\n",
+        )
+
+    def note(self, number: int) -> Patch:
+        """A patch that does no harm."""
+        return self.patch(number, f"note-{number}", (RUNNER, MOVED, f"{MOVED}        logger.info('note {number}')\n"))
+
+
+@pytest.fixture
+def workshop(project: Project, mirror: Mirror, tmp_path: Path) -> Workshop:
+    return Workshop(tmp_path / "workshop", mirror, pin_of(project))
+
+
+def queue(name: str) -> tuple[Patch, ...]:
+    return Queue.read({path.name: path.read_bytes() for path in (QUEUES / name).glob("*.patch")}, where=name).enabled
+
+
+def git(where: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(where), *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def blamed(finding: Finding) -> list[str]:
+    return [change.subject for change in finding.candidates]
+
+
+def statuses(finding: Finding) -> set[str]:
+    return {step.status for step in finding.proof}
+
+
+@pytest.mark.ci
+def test_a_flag_among_the_patches_of_the_shipped_queue(project: Project, bisect: Bisect) -> None:
+    finding = bisect(project, bad="HEAD", profile="big", bad_sets=("flag:mem-fraction-static={fraction-too-low}",))
+    assert blamed(finding) == ["mem-fraction-static"]
+    assert statuses(finding) == {"confirmed"}
+    assert finding.launches <= 6
+
+
+@pytest.mark.full
+def test_an_environment_variable(project: Project, bisect: Bisect) -> None:
+    finding = bisect(project, bad_sets=("env:SGLANG_CPU_OMP_THREADS_BIND=nowhere", "flag:log-level=info"))
+    assert blamed(finding) == ["SGLANG_CPU_OMP_THREADS_BIND"]
+    assert statuses(finding) == {"confirmed"}
+
+
+@pytest.mark.full
+def test_a_pair_of_patches_of_which_neither_breaks_it(project: Project, tmp_path: Path, bisect: Bisect) -> None:
+    finding = bisect(repository(project, tmp_path, queue("guilty-pair")), profile="big")
+    assert finding.together
+    assert blamed(finding) == ["keep-half-for-the-draft", "halve-the-fraction"]
+    assert statuses(finding) == {"confirmed"}
+
+
+@pytest.mark.full
+def test_a_guilty_patch_among_twelve(project: Project, tmp_path: Path, workshop: Workshop, bisect: Bisect) -> None:
+    patches = [workshop.patch(k, "guilty", GUILTY) if k == 9 else workshop.note(k) for k in range(1, 13)]
+    finding = bisect(repository(project, tmp_path, patches))
+    assert blamed(finding) == ["guilty"]
+    assert statuses(finding) == {"confirmed"}
+
+
+@pytest.mark.full
+def test_a_hunk_inside_a_patch_of_three(project: Project, tmp_path: Path, workshop: Workshop, bisect: Bisect) -> None:
+    prints = (
+        (RUNNER, MOVED, f"{MOVED}        logger.info('one')\n"),
+        (SIZING, "        return cell_size\n", "        logger.info('two')\n        return cell_size\n"),
+        GUILTY,
+    )
+    patches = [workshop.note(1), workshop.patch(2, "three-prints", *prints), workshop.note(3)]
+    finding = bisect(repository(project, tmp_path, patches), depth="hunk")
+    assert blamed(finding) == ["three-prints"]
+    assert finding.inside is not None
+    assert blamed(finding.inside) == ["three-prints-hunk-3"]
+
+
+@pytest.mark.full
+def test_a_baseline_whose_recorded_flag_differs(project: Project, tmp_path: Path, bisect: Bisect) -> None:
+    """The story that this project was made from: the answer is the flag, not the debug print."""
+    home = repository(project, tmp_path, queue("observer-effect")[:1])
+    profiles = dict(home.settings.profiles)
+    before = replace(
+        home, settings=home.settings.model_copy(update={"profiles": {**profiles, "mine": profiles["big"]}})
+    )
+    good = bisect(before, profile="mine", bad_sets=("flag:mem-fraction-static={fraction-too-low}",))
+    assert blamed(good) == ["mem-fraction-static"]
+    flags = {**profiles["big"].flags, "mem-fraction-static": "{fraction-too-low}"}
+    mine = profiles["big"].model_copy(update={"flags": flags})
+    today = replace(home, settings=home.settings.model_copy(update={"profiles": {**profiles, "mine": mine}}))
+    finding = bisect(today, profile="mine", follow_baseline=True, repeats=1)
+    assert "the change is not in this range" in finding.reason
+    assert blamed(finding) == ["mem-fraction-static"]
+    assert finding.baseline is not None
+
+
+@pytest.mark.full
+def test_a_band_that_fails_for_another_reason(
+    project: Project, tmp_path: Path, workshop: Workshop, bisect: Bisect
+) -> None:
+    """Patch 2 leaves a bracket open, patch 5 closes it; the culprit is patch 7."""
+    broken = "        logger.info('open'\n        return cell_size\n"
+    patches = [
+        workshop.note(1),
+        workshop.patch(2, "left-open", (SIZING, "        return cell_size\n", broken)),
+        workshop.note(3),
+        workshop.note(4),
+        workshop.patch(5, "closed", (SIZING, "logger.info('open'\n", "logger.info('closed')\n")),
+        workshop.note(6),
+        workshop.patch(7, "guilty", GUILTY),
+        workshop.note(8),
+    ]
+    finding = bisect(repository(project, tmp_path, patches))
+    assert blamed(finding) == ["guilty"]
+
+
+@pytest.mark.full
+def test_a_server_that_fails_one_time_in_five(
+    project: Project, tmp_path: Path, workshop: Workshop, bisect: Bisect
+) -> None:
+    """Patch 1 is in both ends and fails at random; patches 2 to 6 are innocent: no change is blamed."""
+    dice = "        import random\n\n        if random.random() < 0.2:\n            raise RuntimeError('no reason')\n"
+    patches = [workshop.patch(1, "dice", (SIZING, GUILTY_LINE, dice + GUILTY_LINE))]
+    patches += [workshop.note(k) for k in range(2, 7)]
+    finding = bisect(repository(project, tmp_path, patches), good="1", rates="unknown", budget_launches=20)
+    assert finding.answer.value in ("none", "endpoint-failed", "inconclusive")
+
+
+@pytest.fixture(scope="module")
+def commits(tmp_path_factory: pytest.TempPathFactory, project: Project, mirror: Mirror) -> Range:
+    return build_range(tmp_path_factory.mktemp("range"), mirror, pin_of(project))
+
+
+def pin_of(project: Project) -> Pin:
+    return parse_pin((project.root / PIN_FILE).read_bytes(), filename="pin.toml")
+
+
+def from_clone(project: Project, commits: Range) -> Mapping[str, Any]:
+    changed = {"source": "git", "clone": str(commits.path)}
+    return {"upstream": project.settings.upstream.model_copy(update=changed)}
+
+
+@pytest.mark.full
+def test_a_guilty_commit_among_forty(project: Project, commits: Range, tmp_path: Path, bisect: Bisect) -> None:
+    carried = queue("guilty-pair")[0]
+    home = repository(project, tmp_path, [carried], pin=commits.pin, **from_clone(project, commits))
+    mirror = Mirror.of(home)
+    takes = [mirror.applies(commits.base(k), [carried]) for k in range(len(commits.commits))]
+    assert [k for k, taken in enumerate(takes) if not taken] == [MOVES, MOVES + 1, MOVES + 2]
+    finding = bisect(home, good="clean", bad=f"upstream:{commits.commits[-1]}", carry=("1",))
+    assert finding.culprit is not None
+    assert finding.culprit.after.rev == commits.commits[GUILTY_COMMIT]
+    assert statuses(finding) == {"confirmed"}
+    assert finding.launches <= 12
+
+
+@pytest.mark.full
+def test_two_revisions_of_the_queue_with_a_moved_pin(
+    project: Project, commits: Range, tmp_path: Path, bisect: Bisect
+) -> None:
+    settings = from_clone(project, commits)
+    one, two = (queue("guilty-pair")[k] for k in (0, 4))
+    home = repository(project, tmp_path, [one], pin=commits.pin, **settings)
+    before = git(home.root, "rev-parse", "HEAD")
+    home = repository(project, tmp_path, [one, two], pin=replace(commits.pin, commit=commits.commits[-1]), **settings)
+    finding = bisect(home, good=before, bad="HEAD")
+    assert finding.culprit is not None
+    assert finding.culprit.after.rev == commits.commits[GUILTY_COMMIT]
