@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 RANK = r"(?:DP|TP|PP|EP|ATTN_CP|MOE_DP)\d+"
 TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?"
+PIECES_LIMIT = 40
 SHAPE_LIMIT = 8
 """Formats remembered: processes of one server may have some of their own."""
 
@@ -31,21 +32,23 @@ class Prefix:
 def shape_of(prefix: str) -> re.Pattern[str] | None:
     """A pattern for prefixes like ``prefix``: times, words and numbers may differ, ranks may come and go.
 
-    None for one without a time: too little to tell a prefix from the text of a message.
+    None for one without a time, or as long as prose: not to be told from the text of a message. All quantifiers are
+    possessive, for the pattern is tried on every line.
     """
-    if _TIME.search(prefix) is None:
-        return None
-    ranks = rf"(?:\s*{RANK})*"
-    parts = []
+    ranks = rf"(?:\s*+{RANK}(?![\w.]))*+"
+    parts, times = [], 0
     for piece in _PIECE.finditer(prefix):
         if piece["time"]:
             parts.append(TIME + "Z?")
+            times += 1
         elif piece["ranks"]:
             parts.append(ranks)
         elif piece["space"]:
-            parts.append(rf"{ranks}\s*")
+            parts.append(rf"{ranks}\s*+")
         else:
-            parts.append(r"[\w.]+" if piece["word"] else re.escape(piece["other"]))
-    pattern = "".join(parts)
+            parts.append(r"[\w.]++" if piece["word"] else re.escape(piece["other"]))
+    if times != 1 or len(parts) > PIECES_LIMIT:
+        return None
     # The last space belongs to the prefix, further ones to the message: a traceback's lines are indented.
-    return re.compile(pattern.removesuffix(rf"{ranks}\s*") + (" ?" if prefix[-1:].isspace() else ""))
+    pattern = "".join(parts).removesuffix(rf"{ranks}\s*+")
+    return re.compile(pattern + (" ?" if prefix[-1:].isspace() else ""))
