@@ -1,4 +1,4 @@
-# ruff: noqa: E501  (prefixes stand whole)
+
 """Formats of somebody's own: what is learned from one prefix holds for the others, and prose teaches nothing."""
 
 from __future__ import annotations
