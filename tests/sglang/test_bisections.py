@@ -176,15 +176,18 @@ def test_a_baseline_whose_recorded_flag_differs(project: Project, tmp_path: Path
     """The story that this project was made from: the answer is the flag, not the debug print."""
     home = repository(project, tmp_path, queue("observer-effect")[:1])
     profiles = dict(home.settings.profiles)
-    before = replace(
-        home, settings=home.settings.model_copy(update={"profiles": {**profiles, "mine": profiles["big"]}})
+
+    def with_profile(profile: object) -> Project:
+        changed = home.settings.model_copy(update={"profiles": {**profiles, "mine": profile}})
+        return replace(home, settings=changed)
+
+    good = bisect(
+        with_profile(profiles["big"]), profile="mine", bad_sets=("flag:mem-fraction-static={fraction-too-low}",)
     )
-    good = bisect(before, profile="mine", bad_sets=("flag:mem-fraction-static={fraction-too-low}",))
     assert blamed(good) == ["mem-fraction-static"]
     flags = {**profiles["big"].flags, "mem-fraction-static": "{fraction-too-low}"}
     mine = profiles["big"].model_copy(update={"flags": flags})
-    today = replace(home, settings=home.settings.model_copy(update={"profiles": {**profiles, "mine": mine}}))
-    finding = bisect(today, profile="mine", follow_baseline=True, repeats=1)
+    finding = bisect(with_profile(mine), profile="mine", follow_baseline=True, repeats=1)
     assert "the change is not in this range" in finding.reason
     assert blamed(finding) == ["mem-fraction-static"]
     assert finding.baseline is not None

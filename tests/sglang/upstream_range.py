@@ -58,6 +58,7 @@ RUNNER = "python/sglang/srt/model_executor/model_runner.py"
 GUILTY_LINE = "        return int(rest_memory * (1 << 30)) // cell_size\n"
 PRINT = '        logger.info(f"sizing {rest_memory=:.3f} {cell_size=} {effective_layer_ids=}")\n'
 MOVED = "        self.num_effective_layers = self.end_layer - self.start_layer\n"
+IN_BRACKETS = "        self.num_effective_layers = (self.end_layer - self.start_layer)\n"
 GUILTY, MOVES, MOVES_BACK = 28, 20, 23
 COMMITS = 40
 
@@ -102,13 +103,13 @@ def build_range(folder: Path, mirror: Mirror, pin: Pin) -> Range:
             _replace(
                 path / RUNNER,
                 MOVED,
-                MOVED.replace("self.end_layer - self.start_layer", "(self.end_layer - self.start_layer)"),
+                IN_BRACKETS,
             )
         elif k == MOVES_BACK:
             subject = "Revert the above"
             _replace(
                 path / RUNNER,
-                MOVED.replace("self.end_layer - self.start_layer", "(self.end_layer - self.start_layer)"),
+                IN_BRACKETS,
                 MOVED,
             )
         else:
