@@ -33,9 +33,9 @@ def _signals(raw: dict[str, Any]) -> Signals:
     return Signals(**raw, rank_exit={"": exits} if isinstance(exits, int) else exits)
 
 
-def _load() -> list[Case]:
+def _load(*folders: Path) -> list[Case]:
     cases = []
-    for folder in (CASES / "cpu", CASES):
+    for folder in folders:
         for line in (folder / "cases.jsonl").read_text().splitlines():
             raw = json.loads(line)
             text = (folder / raw["log"]).read_bytes().decode()
@@ -43,7 +43,10 @@ def _load() -> list[Case]:
     return cases
 
 
-ALL = _load()
+ALL = _load(CASES / "cpu", CASES)
+
+OWN = _load(CASES / "own")
+"""Real CPU starts of SGLang 0.5.9 that we broke ourselves, in ways that the handed ones were not."""
 
 
 def differences(verdict: Verdict, expect: dict[str, Any]) -> list[str]:

@@ -6,18 +6,24 @@ import pytest
 
 from patchbisect.model import Outcome, Signals
 from patchbisect.startup import Classifier, classify
-from tests.startup.handed import ALL, Case, differences
+from tests.startup.handed import ALL, OWN, Case, differences
 
-each_case = pytest.mark.parametrize("case", ALL, ids=lambda case: case.id)
+each_case = pytest.mark.parametrize("case", [*ALL, *OWN], ids=lambda case: case.id)
 
 
 def test_there_are_49_handed_logs() -> None:
     assert len(ALL) == 49
+    assert len({case.id for case in (*ALL, *OWN)}) == 62
 
 
 @each_case
 def test_verdict(case: Case) -> None:
     assert differences(classify(case.text, case.signals), case.expect) == []
+
+
+@pytest.mark.parametrize("case", OWN, ids=lambda case: case.id)
+def test_the_cause_of_what_we_broke_ourselves(case: Case) -> None:
+    assert classify(case.text, case.signals).cause == case.expect["cause"]
 
 
 @each_case

@@ -1,4 +1,3 @@
-
 """Formats of somebody's own: what is learned from one prefix holds for the others, and prose teaches nothing."""
 
 from __future__ import annotations
