@@ -4,7 +4,7 @@ import pytest
 
 from patchbisect.model import Role, Stage
 from patchbisect.report import drawing
-from patchbisect.report.drawing import Bars
+from patchbisect.report.drawing import Bars, Series
 from patchbisect.report.reading import Part, Span
 
 
@@ -26,7 +26,7 @@ def test_bars_are_as_long_as_their_gibibytes() -> None:
 def test_nothing_told_is_no_picture() -> None:
     assert drawing.waterfall([Bars("", "", ())], title="t") is None
     assert drawing.stages([], title="t") is None
-    assert drawing.over_time([("GPU 0", [(0.0, 1.0)])], title="t") is None
+    assert drawing.over_time([Series("GPU 0", "line-0", [(0.0, 1.0)])], title="t") is None
     assert drawing.narrowing([], changes=3, culprit=None) is None
 
 

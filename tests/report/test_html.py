@@ -203,6 +203,23 @@ def test_pictures_are_there(finding: dict[str, Any], store: Store) -> None:
     assert "weights 0.53 GiB" in text
 
 
+def test_a_gpu_has_its_colour_in_both_runs_and_the_parent_is_dashed(finding: dict[str, Any], store: Store) -> None:
+    for claim in ("culprit_bad", "parent_good"):
+        made = store.load(finding["proof"][claim]["run"])
+        log = store.log(made.id)
+        store.remove(made.id)
+        samples = [{"t": 1.8e9 + t, "gpus": [[0, 1.0 * t, 1], [1, 2.0 * t, 1]]} for t in range(3)]
+        store.save(made, Attachments(log=log, samples=samples))
+    picture = page.of_finding(finding, store).gpu
+    assert picture is not None
+    assert [(path.title, path.css) for path in picture.paths] == [
+        ("culprit GPU 0", "line-0"),
+        ("culprit GPU 1", "line-1"),
+        ("parent GPU 0", "line-0 dashed"),
+        ("parent GPU 1", "line-1 dashed"),
+    ]
+
+
 def test_a_huge_bisection_stays_under_a_megabyte(store: Store) -> None:
     finding = builder.bisection(store)
     finding["trials"] = finding["trials"] * 200

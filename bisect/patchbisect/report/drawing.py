@@ -207,22 +207,31 @@ def narrowing(
     return drawing
 
 
-def over_time(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], *, title: str) -> Drawing | None:
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line of a picture over time: (seconds, GiB) points. The same GPU has the same colour in every run."""
+
+    name: str
+    css: str
+    points: Sequence[tuple[float, float]]
+
+
+def over_time(series: Sequence[Series], *, title: str) -> Drawing | None:
     """GPU memory in use (GiB) against seconds, one line a GPU."""
-    series = [(name, points) for name, points in series if len(points) > 1]
+    series = [one for one in series if len(one.points) > 1]
     if not series:
         return None
-    longest = max(point[0] for _, points in series for point in points)
-    highest = max(point[1] for _, points in series for point in points)
+    longest = max(second for one in series for second, _ in one.points)
+    highest = max(gb for one in series for _, gb in one.points)
     if longest <= 0 or highest <= 0:
         return None
     drawing = Drawing(title=title, summary=f"{len(series)} GPUs, at most {highest:.1f} GiB in use")
     scale = _Scale(longest, unit="s")
     height = 160.0
-    for index, (name, points) in enumerate(series):
-        xy = " ".join(f"{scale.x(t):.1f},{8 + height * (1 - gb / highest):.1f}" for t, gb in points)
-        drawing.paths.append(Path(xy, f"line-{index % 8}", name))
-        drawing.legend.append((f"line-{index % 8}", name))
+    for one in series:
+        xy = " ".join(f"{scale.x(t):.1f},{_TOP + height * (1 - gb / highest):.1f}" for t, gb in one.points)
+        drawing.paths.append(Path(xy, one.css, one.name))
+        drawing.legend.append((one.css, one.name))
     for share in (0.0, 0.5, 1.0):
         y = 8 + height * (1 - share)
         drawing.lines.append(Line(_LEFT, y, WIDTH - _RIGHT, y, "axis"))

@@ -11,7 +11,7 @@ from patchbisect.records import Store
 from patchbisect.redact import MASK
 from patchbisect.report import drawing
 from patchbisect.report.board import gpus_of
-from patchbisect.report.drawing import Bars, Drawing
+from patchbisect.report.drawing import Bars, Drawing, Series
 from patchbisect.report.scrub import without_secrets
 from patchbisect.report.sources import Source, recorded
 from patchbisect.report.text import (
@@ -422,7 +422,9 @@ def _stages(pair: Sequence[tuple[str, Source]]) -> Drawing | None:
 
 def _gpu(pair: Sequence[tuple[str, Source]]) -> Drawing | None:
     series = [
-        (f"{name} {gpu}".strip(), points) for name, source in pair for gpu, points in gpu_series(source.samples).items()
+        Series(f"{name} {gpu}".strip(), f"line-{colour % 8}{' dashed' if whose else ''}", points)
+        for whose, (name, source) in enumerate(pair)
+        for colour, (gpu, points) in enumerate(gpu_series(source.samples).items())
     ]
     return drawing.over_time(series, title="GPU memory in use")
 
