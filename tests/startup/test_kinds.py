@@ -251,6 +251,7 @@ def test_probes_are_facts_and_silence_is_told() -> None:
     assert verdict.facts["probes"]["kv-sizing"]["TP0"] == {"rest": -0.1, "tokens": 12, "why": "no room"}
     assert verdict.facts["probes"]["loose"][""] == {"n": 3}
     assert verdict.facts["silent_probes"] == {"free": "0002-free"}
+    assert "probe free of 0002-free never fired" in verdict.why
 
 
 def test_events_show_what_a_line_said() -> None:

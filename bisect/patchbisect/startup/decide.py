@@ -420,8 +420,12 @@ def _dressed(verdict: Verdict, case: _Case, earlier: tuple[str, ...]) -> Verdict
     silent = _silent_probes(case, passed)
     if silent:
         case.facts["silent_probes"] = silent
+    did_not_run = "".join(
+        f"; probe {name} of {patch} never fired: that code did not run" for name, patch in silent.items()
+    )
     return replace(
         verdict,
+        why=verdict.why + did_not_run,
         signature=verdict.signature or Signature(verdict.outcome, verdict.stage, verdict.role, verdict.cause),
         reached_ready=case.ready,
         facts=case.facts,
