@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (messages stand whole)
 """Silence: budgets per stage, proof of work, and who is missing."""
 
 from __future__ import annotations
@@ -75,3 +76,13 @@ def test_ranks_that_a_short_log_never_shows_are_not_missing() -> None:
 )
 def test_without_a_living_silent_server_there_is_no_hang(signals: Signals) -> None:
     assert classify(PLACES[Stage.GRAPH_CAPTURE], signals).outcome is not Outcome.HANG
+
+
+def test_a_rank_that_gave_a_buffer_up_is_why_the_others_wait() -> None:
+    words = "Failed to initialize FlashInfer workspace (backend=auto): CUDA driver error: out of memory. Disabling flashinfer allreduce fusion permanently."
+    one = PLACES[Stage.KERNEL_WARMUP] + EIGHT.said(words, 7, label=" TP3")
+    waiting = Signals(alive=True, silent_for_s=1000)
+    verdict = classify(one, waiting)
+    assert (verdict.outcome, verdict.cause, verdict.facts["failed_rank"]) == (Outcome.HANG, "comm-buffer", 3)
+    everybody = PLACES[Stage.KERNEL_WARMUP] + EIGHT.by_all(words, 7)
+    assert classify(everybody, waiting).cause == "stuck-kernel-warmup"

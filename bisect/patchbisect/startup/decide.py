@@ -200,17 +200,15 @@ def _went_on(reading: Reading, case: _Case) -> bool:
 
 
 def _of_failure(failure: Failure, case: _Case) -> Verdict:
-    sign, facts = failure.sign, case.facts
+    sign = failure.sign
     cause, outcome = failure.cause, failure.outcome
-    note = _silent_partner(case, failure) if outcome is Outcome.HANG else None
+    note = _silent_partner(case, before=sign.time) if outcome is Outcome.HANG else None
     if note is not None:
-        cause = note.cause.name if note.cause.name != causes.DEVICE_OOM else "comm-buffer"
-        number = rank_number(note.sign.rank)
-        facts["failed_rank"] = number if number is not None else note.sign.rank
+        cause = COMM_BUFFER
     elif cause == "collective-timeout" and case.life.activity.deepgemm_line:
         cause = "deepgemm-warmup-timeout"
     if case.life.waited_for:
-        facts["missing_ranks"] = list(case.life.waited_for)
+        case.facts["missing_ranks"] = list(case.life.waited_for)
     exception = failure.exception
     frame = failure.frame
     patch = _patch_of(failure, case.question)
@@ -247,13 +245,26 @@ def _is_settled(failure: Failure, case: _Case) -> bool:
     return failure.settled or (block.complete and silent >= QUIET_FOR_S)
 
 
-def _silent_partner(case: _Case, failure: Failure) -> Reading | None:
-    """A rank that gave something up and went on, for which the others then waited in vain."""
-    for reading in case.readings:
-        named = reading.cause.name in ("comm-buffer", causes.DEVICE_OOM)
-        if reading.grade is Grade.NOTE and named and reading.sign.time <= failure.sign.time:
-            return reading
-    return None
+COMM_BUFFER = "comm-buffer"
+
+
+def _silent_partner(case: _Case, *, before: str) -> Reading | None:
+    """A rank that gave a buffer up and went on, for which the others then waited in vain. Ranks that all gave it up
+    do not wait for each other. Its number becomes the fact ``failed_rank``."""
+    notes = [
+        reading
+        for reading in case.readings
+        if reading.grade is Grade.NOTE
+        and reading.cause.name in (COMM_BUFFER, causes.DEVICE_OOM)
+        and (not before or reading.sign.time <= before)
+    ]
+    if not notes or len({note.sign.rank for note in notes}) >= (
+        case.args.local_ranks or len(case.progress.tracks) or 2
+    ):
+        return None
+    number = rank_number(notes[0].sign.rank)
+    case.facts["failed_rank"] = number if number is not None else notes[0].sign.rank
+    return notes[0]
 
 
 def _died(case: _Case) -> Verdict | None:
@@ -339,15 +350,15 @@ def _hung(case: _Case) -> Verdict | None:
     if found.missing:
         numbers = [rank_number(label) for label in found.missing]
         case.facts["missing_ranks"] = list(found.missing) if None in numbers else numbers
-    mark = case.progress.furthest()
+    note = _silent_partner(case, before="")
+    cause = found.cause if note is None else COMM_BUFFER
     return Verdict(
         outcome=Outcome.HANG,
         stage=found.stage,
         role=found.role,
-        cause=found.cause,
-        signature=Signature(Outcome.HANG, found.stage, found.role, found.cause),
-        deciding=_line_of(mark, case),
-        why=found.why,
+        cause=cause,
+        deciding=_line_of(case.progress.furthest(), case),
+        why=found.why + (f"; before that one rank had said: {note.sign.text[:200]}" if note else ""),
         final=True,
     )
 

@@ -155,7 +155,7 @@ class Life:
         """A sign that belongs to the next life: this one was over, and a new process failed before its arguments."""
         self._args: ServerArgs | None = None
         self._said: set[str] = set()
-        """Lines that made a sign: every rank may say the same."""
+        """Lines that made a sign: every rank may say the same. Of a note it matters which ranks said it."""
         self._handled_line = -10
 
     # --- milestones -------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class Life:
         if row.grade in (Grade.FATAL, Grade.CLUE) and _QUIET_LEVEL.search(text) and "[Errno" not in text:
             return None
         self.sign(Sign(row, line, text, rank, time))
-        if len(self._said) < SIGN_LIMIT:
+        if row.grade is not Grade.NOTE and len(self._said) < SIGN_LIMIT:
             self._said.add(text)
         return Event(What.ERROR, line, time, rank, None, row.stage, text) if row.grade <= Grade.CLUE else None
 
