@@ -34,14 +34,14 @@ def probe(after: str, *expressions: str, text: str = TEXT) -> str:
 
 
 def test_behind_a_statement_of_several_lines_in_the_files_own_style() -> None:
-    text = probe("cell = self.cells(", "cell", "self.rank")
+    text = probe("cell = self.cells(", "cell", "self.cells")
     assert (
         """\
         )
         logger.info(
-            "PROBE size cell=%s rank=%s",
+            "PROBE size cell=%s cells=%s",
             cell,
-            self.rank,
+            self.cells,
         )
         if ratio:
 """

@@ -94,6 +94,22 @@ def test_a_patch_cannot_write_into_the_comment(lab: Lab) -> None:
     assert "````text\n```\n<script>" in text
 
 
+def test_a_comment_is_not_longer_than_the_host_takes(lab: Lab) -> None:
+    shop = lab.shop()
+    lines = "".join(f"+line_{number} = {'x' * 150}\n" for number in range(390))
+    for number in (5, 6):
+        name = f"python/sglang/large_{number}.py"
+        text = f"From: A <a@b.c>\nDate: Sun, 29 Nov 2026 10:00:00 +0000\nSubject: [PATCH] Large {number}\n\nWhy.\n\n"
+        text += f"Kind: fix\nForwarded: no\n---\ndiff --git a/{name} b/{name}\nnew file mode 100644\n"
+        text += f"--- /dev/null\n+++ b/{name}\n@@ -0,0 +1,390 @@\n{lines}"
+        (lab.root / "patches" / f"000{number}-large-{number}.patch").write_text(text)
+    shop.edit("refresh", lambda editor: editor.refresh())
+    shown = markdown(review(lab))
+    assert len(shown) < 65536
+    assert "Too long to show here: `0006-large-6`" in shown
+    assert "| `0006-large-6`" in shown
+
+
 def test_facts(lab: Lab) -> None:
     files = lab.files()
     queue = Queue.read(files)

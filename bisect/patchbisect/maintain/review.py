@@ -13,7 +13,9 @@ from patchbisect.model import Patch, Pin
 from patchbisect.patchqueue import Queue
 
 _LONGEST_DIFF = 400
-"""Lines of one interdiff that are shown. Arbitrary: a comment must stay readable, and hosts cut at 64 KiB."""
+"""Lines of one diff that are shown. Arbitrary: a comment must stay readable."""
+_LONGEST_COMMENT = 60_000
+"""Characters. GitHub refuses a comment of more than 65536."""
 
 
 class What(StrEnum):
@@ -169,9 +171,17 @@ def markdown(review: Review) -> str:
         risks = "; ".join(risks_of(change, facts)) or "-"
         lines.append(f"| `{change.name}` {_cell(patch.subject)} | {what} | {patch.trailer('Kind')} | {_cell(risks)} |")
     lines += ["", *_proof_lines(review), "", *_finding_lines(review.findings)]
+    text = "\n".join(lines)
+    left_out: list[str] = []
     for change in review.changes:
-        lines += _detail(change, facts)
-    return "\n".join(lines) + "\n"
+        detail = "\n".join(_detail(change, facts))
+        if len(text) + len(detail) > _LONGEST_COMMENT:
+            left_out.append(f"`{change.name}`")
+        elif detail:
+            text += "\n" + detail
+    if left_out:
+        text += f"\n\nToo long to show here: {', '.join(left_out)}. `invoke review` shows them."
+    return text + "\n"
 
 
 def _pin(pin: Pin) -> str:
@@ -197,7 +207,7 @@ def _finding_lines(findings: Sequence[Finding]) -> list[str]:
     more = f" ({waived} waived)" if waived else ""
     if not counted:
         return [f"**Lint**: nothing{more}."]
-    shown = [f"- `{found.patch}:{found.line}` **{found.rule}**: {_cell(found.why)}" for found in counted[:30]]
+    shown = [f"- `{_code(found.patch)}:{found.line}` **{found.rule}**: {_cell(found.why)}" for found in counted[:30]]
     left = [f"- ... and {len(counted) - 30} more"] if len(counted) > 30 else []
     return [f"**Lint**: {len(counted)} findings{more}.", "", *shown, *left]
 
