@@ -96,7 +96,7 @@ def test_a_patch_cannot_write_into_the_comment(lab: Lab) -> None:
 
 def test_a_comment_is_not_longer_than_the_host_takes(lab: Lab) -> None:
     shop = lab.shop()
-    lines = "".join(f"+line_{number} = {'x' * 150}\n" for number in range(390))
+    lines = "".join(f"+line_{number} = '{'x' * 100}'\n" for number in range(390))
     for number in (5, 6):
         name = f"python/sglang/large_{number}.py"
         text = f"From: A <a@b.c>\nDate: Sun, 29 Nov 2026 10:00:00 +0000\nSubject: [PATCH] Large {number}\n\nWhy.\n\n"
