@@ -129,6 +129,8 @@ class RankTrack:
             return _DRAFT if self.pool_ends > 1 else _TARGET
         if kind is _POOL or kind is _SIZING:
             self.seen_pool |= kind is _POOL
+            if self.pool_ends and message.startswith("Post-capture"):
+                return _DRAFT if "draft KV" in message else _TARGET
             return _DRAFT if self.pool_ends else _TARGET
         if kind is _CAPTURE_BEGIN or kind is _CAPTURE_END or kind is _CAPTURE_NOTE:
             self.seen_pool = True

@@ -83,7 +83,7 @@ _FIELDS: Mapping[str, re.Pattern[str]] = {
         "quant": r"quant=(\w+)",
         "tokens": r"(?:#tokens: |max_total_num_tokens=)(\d+)",
         "k": r"K size: NUM GB",
-        "v": r"V size: NUM GB",
+        "v": r"(?<!K)V size: NUM GB",
         "kv": r"KV size: NUM GB",
         "name": r"^((?:\w[\w -]* )?KV Cache)",
         "full": r"(?:full|full_layer_tokens)=(\d+)",
