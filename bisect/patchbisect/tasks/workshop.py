@@ -1,0 +1,121 @@
+"""What the tasks on the queue share: the shop, how an edit is told, numbers, tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from patchbisect.tasks.face import console, emit, say
+from patchbisect.tasks.lab import mirror_of
+
+if TYPE_CHECKING:
+    from patchbisect.maintain.shop import Outcome, Shop
+
+
+JSON = "print one JSON document"
+
+
+def shop() -> Shop:
+    from patchbisect.config import load_project
+    from patchbisect.maintain.shop import Shop
+
+    project = load_project()
+    return Shop(project, mirror=mirror_of(project))
+
+
+def done(outcome: Outcome, *, json: bool) -> None:
+    if json:
+        emit(
+            {
+                "title": outcome.title,
+                "added": outcome.added,
+                "removed": outcome.removed,
+                "changed": outcome.changed,
+                "notes": outcome.notes,
+            }
+        )
+        return
+    for mark, names in (("+", outcome.added), ("-", outcome.removed), ("~", outcome.changed)):
+        for name in names:
+            console().print(f"{mark} {name}", markup=False)
+    for note in outcome.notes:
+        say(f"note: {note}")
+    if not (outcome.added or outcome.removed or outcome.changed):
+        say("nothing to change")
+
+
+def say_faults(shop: Shop, outcome: Outcome) -> None:
+    """What lint has against the patches that an edit brought, said at once and not at the next launch."""
+    from patchbisect.maintain.reviewing import lint_files
+
+    touched = {name.removesuffix(".patch") for name in (*outcome.added, *outcome.changed)}
+    found = lint_files(shop.folder.read(), mirror=shop.mirror, only=tuple(number(name) for name in touched))
+    for one in found:
+        if one.counts:
+            say(f"lint: {one}")
+
+
+def opened(tree: Path, *, json: bool) -> None:
+    if json:
+        emit({"tree": str(tree)})
+        return
+    console().print(str(tree), markup=False, soft_wrap=True)
+    say("Change files there, then: invoke refresh   (or: invoke abandon)")
+
+
+def require_kind(kind: str) -> None:
+    """Raise UsageError for a kind of patch that there is not."""
+    from patchbisect.errors import UsageError
+    from patchbisect.patchqueue import KINDS, nearest
+
+    if kind not in KINDS:
+        raise UsageError(f"unknown kind {kind!r}{nearest(kind, KINDS)}", remedy=f"One of {', '.join(KINDS)}.")
+
+
+def me(root: Path) -> tuple[str, str]:
+    """Who the user is to git, and now in RFC 2822."""
+    import subprocess
+    from datetime import datetime
+    from email.utils import format_datetime
+
+    def asked(key: str) -> str:
+        done = subprocess.run(["git", "-C", str(root), "config", key], capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    name, address = asked("user.name") or "unknown", asked("user.email") or "unknown@localhost"
+    return f"{name} <{address}>", format_datetime(datetime.now().astimezone())
+
+
+def number(text: str) -> int:
+    """``3``, ``0003`` or ``0003-slug`` as a number."""
+    from patchbisect.errors import UsageError
+
+    word = text.partition("-")[0]
+    if not word.isdecimal():
+        raise UsageError(f"{text!r} is no patch number", remedy="As in: invoke edit 3")
+    return int(word)
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(number(word.strip()) for word in text.split(",") if word.strip())
+
+
+def clone(shop: Shop) -> Path | None:
+    where = shop.project.settings.upstream.clone
+    folder = Path(where).expanduser() if where else None
+    return folder if folder and folder.is_dir() else None
+
+
+def short(rev: str) -> str:
+    return rev[:12] if len(rev) >= 40 and rev.isalnum() else rev
+
+
+def table(rows: list[tuple[str, str, str]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for _ in (0, 1, 2):
+        table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table, markup=False)
