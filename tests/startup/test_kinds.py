@@ -62,6 +62,7 @@ KINDS = {
     "killed after it was ready": (READY, DEAD, ("crash", "serving", "killed")),
     "stopped after it was ready": (READY + SERVER.said("SIGTERM received. signum=None frame=None. Draining requests and shutting down...", 90), DEAD, ("ready", "serving", None)),
     "ended by itself after it was ready": (READY, Signals(exit_code=0, alive=False), ("ready", "serving", None)),
+    "an exception of somebody's own": (LOADED + raised(SERVER, "PoolMisfit: 3 != 4", frame("model_executor/model_runner.py", "init_memory_pool")), DEAD, ("crash", "kv-alloc", "exception")),
     # only consequences
     "the other node died": (
         LOADED + raised(SERVER, "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.2.0.4]:40112", frame("model_executor/model_runner.py", "load_model")),

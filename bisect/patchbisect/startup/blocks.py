@@ -35,6 +35,7 @@ _LAUNCHING = frozenset(
 )
 """Functions of the launcher that run once the arguments are known."""
 
+_CAMEL = re.compile(r"[A-Z][a-z0-9]+[A-Z]\w*$")  # somebody's own exception without a telling end
 _EXCEPTION_NAME = re.compile(
     r"(?:Error|Exception|Exit|Interrupt|Failed|Failure|Warning|Timeout|Errors|Unsupported|NotFound|OOM|Group"
     r"|TimedOut|Abort\w*|OutOfResources|Unavailable|EnginesDead|Died|Invalid\w*|StopIteration|Empty|Full)$"
@@ -191,4 +192,6 @@ def is_exception(text: str) -> bool:
     if found is None:
         return False
     name = found["type"]
-    return _EXCEPTION_NAME.search(name) is not None or ("." in name and not name.startswith("INFO"))
+    if _EXCEPTION_NAME.search(name) is not None or "." in name:
+        return True
+    return found["message"] is not None and _CAMEL.match(name) is not None
