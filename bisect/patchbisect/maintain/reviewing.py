@@ -8,6 +8,7 @@ from patchbisect.config import PIN_FILE, Project
 from patchbisect.errors import PointUnbuildable, UsageError
 from patchbisect.maintain.facts import PatchFacts, Proof, facts_of
 from patchbisect.maintain.lint import Finding, diagnose, lint
+from patchbisect.maintain.lint.analysers import Diagnose
 from patchbisect.maintain.lint.effects import Read
 from patchbisect.maintain.review import Review, State, compare_states
 from patchbisect.model import Base, Patch, Pin
@@ -47,8 +48,10 @@ def reader(mirror: Mirror, base: Base) -> Read:
     return read
 
 
-def lint_files(files: Files, *, mirror: Mirror, only: tuple[int, ...] = ()) -> list[Finding]:
-    """Lint of a whole folder on its pin."""
+def lint_files(
+    files: Files, *, mirror: Mirror, only: tuple[int, ...] = (), diagnose: Diagnose = diagnose
+) -> list[Finding]:
+    """Lint of a whole folder on its pin; ``only`` limits it to some patches by number, none: all."""
     base = Base(pin=pin_in(files))
     commit = mirror.base(base).commit
     store = Git(mirror.path)

@@ -49,7 +49,10 @@ def say_faults(shop: Shop, outcome: Outcome) -> None:
     from patchbisect.maintain.reviewing import lint_files
 
     touched = {name.removesuffix(".patch") for name in (*outcome.added, *outcome.changed)}
-    found = lint_files(shop.folder.read(), mirror=shop.mirror, only=tuple(number(name) for name in touched))
+    if not touched:
+        return
+    only = tuple(number(name) for name in touched)
+    found = lint_files(shop.folder.read(), mirror=shop.mirror, only=only, diagnose=lambda texts: {})
     for one in found:
         if one.counts:
             say(f"lint: {one}")
