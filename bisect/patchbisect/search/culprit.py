@@ -24,8 +24,7 @@ PRIOR_FLOOR = 1e-3
 """Share of the prior spread evenly, so that no heuristic can rule a change out for good."""
 
 STEADY = 0.85
-CAUTION = 2.5
-"""Verdicts that are right less often than STEADY leave less room for doubt: (how often / STEADY) ** CAUTION of it."""
+"""Verdicts that are right less often than this leave less room for doubt, in proportion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +220,7 @@ class CulpritSearch:
         if self._rates.kind != "unknown":
             return self.confidence
         steadiness = min(belief.p_after, 1 - belief.p_before)
-        return 1 - (1 - self.confidence) * float(min(1.0, steadiness / STEADY) ** CAUTION)
+        return 1 - (1 - self.confidence) * min(1.0, steadiness / STEADY)
 
     def _give_up(self, belief: Belief, closed: frozenset[int]) -> Answer:
         """No launch can tell more: only untestable points are left, or none that the budget still pays."""
