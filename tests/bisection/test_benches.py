@@ -95,6 +95,21 @@ def test_after_a_restart_of_the_machine_the_ends_are_launched_anew(tmp_path):
     assert again.launched[:2] == ["HEAD", "clean"]
 
 
+def test_what_the_journal_holds_is_not_remembered_besides(tmp_path):
+    world = World.at(tmp_path, broken_by("p6"))
+    trial = world.launch(point("x", queue(6)), purpose="")
+    bench = Remembering(
+        world,
+        store=world.store,
+        box="simulated",
+        machine=MACHINE,
+        until=Stage.SERVING,
+        ends=(),
+        without={trial.record},
+    )
+    assert not bench.launch(point("x", queue(6)), purpose="").reused
+
+
 def test_an_old_verdict_is_one_observation(tmp_path):
     world = World.at(tmp_path, broken_by("p6"))
     at = point("x", queue(6))

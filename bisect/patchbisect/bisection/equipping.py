@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 
 from patchbisect.bisection.bench import Bench, OnRig
 from patchbisect.bisection.finding import Question
 from patchbisect.bisection.fleet import Fleet
 from patchbisect.bisection.remembering import Remembering
+from patchbisect.journal import Journal
 from patchbisect.trial import Rig, Watcher
 
 
 def bench_on(
-    rigs: Sequence[Rig], question: Question, *, fresh: bool, watcher: Watcher, notify: Callable[[str], None]
+    rigs: Sequence[Rig],
+    question: Question,
+    *,
+    journal: Journal,
+    fresh: bool,
+    watcher: Watcher,
+    notify: Callable[[str], None],
 ) -> Bench:
-    """One box, or several side by side; unless ``fresh``, what each did before counts."""
-    benches = [_one(rig, question, fresh=fresh, watcher=watcher) for rig in rigs]
+    """One box, or several side by side; unless ``fresh``, what each did before counts, once."""
+    own = {entry.data["record"] for entry in journal.entries() if entry.data.get("record")}
+    benches = [_one(rig, question, own=own, fresh=fresh, watcher=watcher) for rig in rigs]
     return benches[0] if len(benches) == 1 else Fleet(benches, notify=notify)
 
 
-def _one(rig: Rig, question: Question, *, fresh: bool, watcher: Watcher) -> Bench:
+def _one(rig: Rig, question: Question, *, own: Collection[str], fresh: bool, watcher: Watcher) -> Bench:
     bench = OnRig(rig, until=question.until, watcher=watcher)
     if fresh:
         return bench
     ends = {bench.content(question.timeline.good), bench.content(question.timeline.bad)}
     machine = asdict(rig.box.hello())
-    return Remembering(bench, store=rig.store, box=rig.box_name, machine=machine, until=question.until, ends=ends)
+    return Remembering(
+        bench, store=rig.store, box=rig.box_name, machine=machine, until=question.until, ends=ends, without=own
+    )

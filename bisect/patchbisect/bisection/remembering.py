@@ -20,17 +20,26 @@ class Remembering(Around):
 
     Each old verdict stands in for one launch at most: it is one observation. The ``ends`` (content ids) are taken
     from memory only if the machine has not been started anew since: an old baseline is what a bisection must not trust.
+    ``without`` are records that count otherwise: those of the journal that is resumed.
     """
 
     def __init__(
-        self, inner: Bench, *, store: Store, box: str, machine: Machine, until: Stage, ends: Collection[str]
+        self,
+        inner: Bench,
+        *,
+        store: Store,
+        box: str,
+        machine: Machine,
+        until: Stage,
+        ends: Collection[str],
+        without: Collection[str] = (),
     ) -> None:
         super().__init__(inner)
         self.store = store
         self._lock = threading.Lock()
         self._known: dict[str, str] = {}
         for document in store.documents():
-            if _counts(document, box=box, machine=machine, until=until, ends=ends):
+            if document["id"] not in without and _counts(document, box=box, machine=machine, until=until, ends=ends):
                 self._known[document["content_id"]] = document["id"]
 
     def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:

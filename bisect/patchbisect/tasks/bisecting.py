@@ -190,7 +190,7 @@ def run_through(
         def notify(text: str) -> None:
             watcher.step(f"- {text}")
 
-        bench = bench_on(rigs, question, fresh=asked.fresh, watcher=watcher, notify=notify)
+        bench = bench_on(rigs, question, journal=journal, fresh=asked.fresh, watcher=watcher, notify=notify)
         return conduct(
             question,
             bench if launch else Shut(bench),
