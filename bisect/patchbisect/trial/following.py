@@ -49,6 +49,8 @@ class Follower:
         reached_at: float | None = None
         for item in run.events():
             if isinstance(item, LogChunk):
+                # That silence is over; kept, it would be held against the budget of the stage that now begins.
+                signals = replace(signals, silent_for_s=0.0)
                 self._keep(item.data)
                 for event in self.classifier.feed(item.data):
                     elapsed = time.monotonic() - begun
