@@ -78,9 +78,15 @@ def test_a_bisection_over_ssh_finds_the_guilty_patch(project: FakeProject) -> No
 
 def test_a_bisection_over_a_link_that_keeps_breaking_finds_the_same(project: FakeProject, proxy: Proxy) -> None:
     process = bisecting(project, *START)
+    cuts = 0
     while process.poll() is None:
-        time.sleep(0.4)
-        proxy.cut()
+        carried = proxy.carried
+        time.sleep(0.1)
+        if proxy.carried - carried > 500:  # something is being told: that is the moment to cut
+            proxy.cut()
+            cuts += 1
+            time.sleep(1.0)
+    assert cuts > 2
     assert answer(process)["culprit"]["id"] == f"note-{GUILTY}"
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from patchbisect.box import Box, BoxSettings, LaunchSpec, open_box
 from patchbisect.box.failures import BoxBusy
-from patchbisect.model import Outcome, Persistence, Verdict
+from patchbisect.model import Outcome, Persistence, Stage, Verdict
 from patchbisect.testing.fake_gpus import FakeGpu, FakeGpus
 from patchbisect.trial import Rig
 from tests.box.lab import alive, launch, links_into, listen, none_left, until_log
@@ -56,13 +56,18 @@ def test_a_healthy_start_is_ready(rig: Rig) -> None:
     assert trial_of(rig, "HEAD").verdict.outcome is Outcome.READY
 
 
-def test_a_server_that_is_killed_is_a_crash_not_a_void(rig: Rig, tmp_path: Path) -> None:
+def test_a_server_that_is_killed_is_a_crash_not_a_void(tmp_path: Path, settings: BoxSettings) -> None:
+    begun = tmp_path / "begun.log"
+    begun.write_bytes(Path(GOOD[1]).read_bytes().partition(b"Load weight end")[0])
+    loading = fake_project(tmp_path, patches=1, guilty=0, base=("--log", str(begun), "--end", "hang"))
+
     def kill() -> None:
         for pid in server_pids(tmp_path / "box"):
             os.kill(pid, signal.SIGKILL)
 
-    verdict = trial_of(rig, "HEAD", Moment("weight-load", kill)).verdict
-    assert (verdict.outcome, verdict.cause) == (Outcome.CRASH, "killed")
+    with rig_over_ssh(loading, settings) as rig:
+        verdict = trial_of(rig, "HEAD", Moment("weight-load", kill)).verdict
+    assert (verdict.outcome, verdict.stage, verdict.cause) == (Outcome.CRASH, Stage.WEIGHT_LOAD, "killed")
 
 
 def test_a_port_that_is_taken_is_void(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

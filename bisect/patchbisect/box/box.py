@@ -43,7 +43,7 @@ LONGEST_PAUSE_S = 15.0
 class Attempt:
     """One try of something that needs the link."""
 
-    def __init__(self, name: str, patience_s: float) -> None:
+    def __init__(self, name: str, patience_s: Callable[[], float]) -> None:
         self._name = name
         self._patience_s = patience_s
         self._lost_at: float | None = None
@@ -61,7 +61,7 @@ class Attempt:
         if self._lost_at is None:
             log.warning("%s; connecting again", lost.message)
             self._lost_at = now
-        if now - self._lost_at + self._pause_s > self._patience_s:
+        if now - self._lost_at + self._pause_s > self._patience_s():
             raise lost
         time.sleep(self._pause_s * random.uniform(0.8, 1.2))
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
@@ -123,9 +123,13 @@ class Box:
 
     def attempts(self) -> Iterator[Attempt]:
         """Endless tries over a link that may break; the caller stops when it is done."""
-        attempt = Attempt(self.name, self.settings.link_patience_s if self._reached else FIRST_PATIENCE_S)
+        attempt = Attempt(self.name, self._patience_s)
         while True:
             yield attempt
+
+    def _patience_s(self) -> float:
+        known = self._reached or self._link.proven
+        return self.settings.link_patience_s if known else FIRST_PATIENCE_S
 
     def ask(self, verb: str, **args: Any) -> dict[str, Any]:
         """One request and its answer; asked again after a lost link (every verb may be repeated)."""

@@ -36,6 +36,10 @@ class Channel(Protocol):
 class Link(Protocol):
     """A way to one box."""
 
+    @property
+    def proven(self) -> bool:
+        """Whether it is known to lead to a box, so that a failure of it is more likely a fault of the moment."""
+
     def open(self) -> Channel:
         """Start ``sh`` on the box. Raises Unreachable or LinkLost."""
 
@@ -112,6 +116,10 @@ class ProcessLink:
     def __init__(self, prefix: Sequence[str] = (), *, name: str) -> None:
         self._command = [*prefix, "sh"]
         self._name = name
+
+    @property
+    def proven(self) -> bool:
+        return False
 
     def open(self) -> ProcessChannel:
         return ProcessChannel(self._command, name=self._name)

@@ -15,6 +15,8 @@ from patchbisect.box.failures import LinkLost, Unreachable
 from patchbisect.box.ssh_config import HostSettings, host_keys, lookup
 from patchbisect.errors import BoxError
 
+BROKEN = (OSError, EOFError, paramiko.SSHException)
+"""What Paramiko lets out when a connection breaks, depending on where it was."""
 KEEPALIVE_S = 5
 LOG_CHANNEL = "patchbisect.paramiko"
 logging.getLogger(LOG_CHANNEL).addHandler(logging.NullHandler())
@@ -33,14 +35,14 @@ class SshChannel:
         try:
             self._channel.settimeout(self._link.timeout_s)
             self._channel.sendall(data)
-        except (OSError, paramiko.SSHException) as problem:
+        except BROKEN as problem:
             raise self._lost(problem) from None
 
     def read(self, timeout_s: float) -> bytes:
         try:
             self._channel.settimeout(timeout_s)
             return self._channel.recv(1 << 20)
-        except (OSError, paramiko.SSHException) as problem:
+        except BROKEN as problem:
             raise self._lost(problem) from None
 
     def _lost(self, problem: Exception) -> LinkLost:
@@ -52,7 +54,7 @@ class SshChannel:
     def complaint(self) -> str:
         channel = self._channel
         deadline = time.monotonic() + 1.0
-        with contextlib.suppress(OSError, paramiko.SSHException):
+        with contextlib.suppress(*BROKEN):
             channel.settimeout(1.0)
             while len(self._said) < 4000 and time.monotonic() < deadline and (part := channel.recv_stderr(4096)):
                 self._said += part
@@ -61,7 +63,8 @@ class SshChannel:
         return f"{text} (exit code {code})" if code > 0 else text
 
     def close(self) -> None:
-        self._channel.close()
+        with contextlib.suppress(*BROKEN):
+            self._channel.close()
 
 
 class SshLink:
@@ -79,6 +82,10 @@ class SshLink:
         self.timeout_s = timeout_s
         self.where = f"box {name}"
 
+    @property
+    def proven(self) -> bool:
+        return self._connected_before
+
     def open(self) -> SshChannel:
         """Raises Unreachable, or LinkLost where an earlier connection shows that the way is right."""
         with self._lock:
@@ -86,7 +93,7 @@ class SshLink:
         try:
             channel = transport.open_session(timeout=self.timeout_s)
             channel.exec_command("sh")
-        except (OSError, EOFError, paramiko.SSHException) as problem:
+        except BROKEN as problem:
             self.drop()
             raise LinkLost(f"{self.where}: no channel could be opened ({problem})") from None
         return SshChannel(channel, self)
@@ -114,7 +121,7 @@ class SshLink:
             return transport.open_channel(
                 "direct-tcpip", (to.hostname, to.port), ("127.0.0.1", 0), timeout=self.timeout_s
             )
-        except (OSError, paramiko.SSHException) as problem:
+        except BROKEN as problem:
             raise self._failure(f"the jump host cannot reach {to.hostname}:{to.port} ({problem})", "") from None
 
     def _connect(self, host: HostSettings, tunnel: paramiko.Channel | None) -> paramiko.Transport:
@@ -173,6 +180,7 @@ class SshLink:
         by_hand = host.by_hand
         forget = f"ssh-keygen -R '{host.known_as}'"
         who = f"{host.user}@{host.hostname}:{host.port}"
+        began = time.monotonic()
         try:
             yield
         except paramiko.BadHostKeyException as problem:
@@ -187,7 +195,7 @@ class SshLink:
             ) from None
         except paramiko.AuthenticationException as problem:
             if "saw EOF" in str(problem) or "timeout" in str(problem).lower():  # Paramiko's words for a lost link
-                raise self._failure(f"{who}: the connection broke during the login", "") from None
+                raise LinkLost(f"{self.where}: {who}: the connection broke during the login") from None
             tried = ", ".join(map(str, host.identities)) or "the agent and the default keys"
             raise Unreachable(
                 f"{self.where}: {who} accepts none of our keys ({tried}): a wrong key, or no such user",
@@ -199,11 +207,14 @@ class SshLink:
                     f"{self.where}: the host key of {host.known_as} is not known here",
                     remedy=f"compare the fingerprint that this shows, and accept it: {by_hand}",
                 ) from None
-            silent = "banner" in str(problem) or "No existing session" in str(problem)
-            said = f"took the connection, but no SSH server answered in {self.timeout_s:.0f} s" if silent else problem
+            if "banner" not in str(problem) and "No existing session" not in str(problem):
+                raise self._failure(f"{who}: {problem}", f"try it by hand: {by_hand}") from None
+            if time.monotonic() - began < self.timeout_s * 0.9:
+                raise LinkLost(f"{self.where}: {who}: the connection broke while it was made") from None
+            said = f"took the connection, but no SSH server answered in {self.timeout_s:.0f} s"
             raise self._failure(f"{who}: {said}", f"try it by hand: {by_hand}") from None
         except (OSError, EOFError) as problem:
-            raise self._failure(f"{who}: the connection broke while it was made ({problem})", "") from None
+            raise LinkLost(f"{self.where}: {who}: the connection broke while it was made ({problem})") from None
 
     def _failure(self, message: str, remedy: str) -> BoxError:
         """A way that once worked is lost for a while; one that never did is wrong."""

@@ -134,16 +134,21 @@ def server_env(spec: Json, run: RunDir) -> dict[str, str]:
 
 
 def provenance(run: RunDir) -> Json:
-    """What the server's own Python sees; waits for the probe that was started beside the server."""
-    answer = run.file("provenance.json")
-    deadline = time.monotonic() + 60.0
-    while not os.path.exists(answer) and time.monotonic() < deadline and run.supervisor() is not None:
-        time.sleep(0.01)
-    found = read_json(answer)
-    if found is None:
-        said = last_line(run.file("provenance.err"))
-        raise Refused("no-provenance", f"the server's Python could not tell its packages: {said}")
-    return {**found, "tree": run.state()["tree"]}
+    """What the server's own Python sees; waits for the probe that was started beside the server.
+
+    Its answer is whole once it is JSON; the supervisor, if it lives, gives it its last name, also when it is empty.
+    """
+    began = time.monotonic()
+    while True:
+        told = os.path.exists(run.file("provenance.json"))
+        found = read_json(run.file("provenance.json")) or read_json(run.file("provenance.tmp"))
+        if found is not None:
+            return {**found, "tree": run.state()["tree"]}
+        patience_s = 60.0 if run.supervisor() else 15.0
+        if told or time.monotonic() - began > patience_s:
+            said = last_line(run.file("provenance.err"))
+            raise Refused("no-provenance", f"the server's Python could not tell its packages: {said}")
+        time.sleep(0.02)
 
 
 def last_line(path: str) -> str:
