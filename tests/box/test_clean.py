@@ -194,6 +194,7 @@ def test_too_little_room_is_a_fault(tmp_path: Path) -> None:
         assert "GiB are free" in fault
 
 
+@pytest.mark.ci
 def test_many_launches_leave_nothing(box: Box, tmp_path: Path) -> None:
     for number in range(5):
         run = box.start(LaunchSpec(f"n{number}", (sys.executable, "-c", "pass")))

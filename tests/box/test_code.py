@@ -121,6 +121,7 @@ def test_a_commit_with_another_tree_is_refused(box: Box, upstream: FakeSglang) -
         box.ask("place", commit=commit, tree="0" * 40)
 
 
+@pytest.mark.ci
 def test_byte_code_never_goes_stale_and_is_warm_at_once(box: Box, upstream: FakeSglang) -> None:
     """Twelve quick switches between contents of the same length, as in DESIGN's measurement."""
     commits = [upstream.commit(["--line", f"v{number:03}"]) for number in range(4)]

@@ -107,6 +107,7 @@ def test_commands_that_change_the_box_need_the_lease(tmp_path: Path) -> None:
             box.start(LaunchSpec("x", ("true",)))
 
 
+@pytest.mark.ci
 def test_two_clients_take_turns(tmp_path: Path) -> None:
     settings = settings_for(tmp_path)
     with open_box("local", settings, state=tmp_path) as one, open_box("local", settings, state=tmp_path) as other:
@@ -166,6 +167,7 @@ def test_a_stolen_lease_ends_the_trial_of_its_old_holder(box: Box, tmp_path: Pat
     box._fence = box.acquire("again")
 
 
+@pytest.mark.ci
 def test_a_lease_is_renewed_while_it_is_used(tmp_path: Path) -> None:
     settings = settings_for(tmp_path, lease_s=0.4)
     with open_box("local", settings, state=tmp_path) as box, box.lease("long"):

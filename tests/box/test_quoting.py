@@ -32,7 +32,7 @@ def full_cycle(settings: BoxSettings, folder: Path, upstream: FakeSglang, nasty:
         assert run.stop(0.0).ended
 
 
-@pytest.mark.parametrize("nasty", NASTY)
+@pytest.mark.parametrize("nasty", [NASTY[0], *(pytest.param(text, marks=pytest.mark.ci) for text in NASTY[1:])])
 def test_locally(tmp_path: Path, upstream: FakeSglang, nasty: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     settings = BoxSettings(directory=str(tmp_path / "box" / nasty), python=sys.executable, min_free_gb=0.01)

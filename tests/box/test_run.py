@@ -42,6 +42,7 @@ def test_a_program_that_is_not_there_is_found_before_the_launch(box: Box) -> Non
         box.start(LaunchSpec("gone", ("/no/such/python", "-m", "sglang.launch_server")))
 
 
+@pytest.mark.ci
 def test_health_counts_only_from_this_launch_own_processes(box: Box) -> None:
     port = box.free_port()
     other = subprocess.Popen(
@@ -197,6 +198,7 @@ def test_a_launch_told_twice_is_one_launch(box: Box) -> None:
     assert listen(box.start(spec)).log == b"up\n"
 
 
+@pytest.mark.ci
 def test_a_server_that_nobody_follows_is_ended(tmp_path: Path) -> None:
     with leased(settings_for(tmp_path, abandon_s=0.5), tmp_path) as box:
         run = launch(box, "--line", "up", "--end", "hang")

@@ -13,6 +13,7 @@ GIB = 2**30
 
 PYNVML = """\
 import json
+import os
 from types import SimpleNamespace as _Record
 
 class NVMLError(Exception):
@@ -21,6 +22,9 @@ class NVMLError(Exception):
 def _state():
     with open({state!r}) as file:
         return json.load(file)
+
+def _alive(pid):
+    return os.path.exists(f"/proc/{{pid}}")
 
 def nvmlInit():
     if _state()["broken"]:
@@ -43,19 +47,20 @@ def nvmlDeviceGetName(index):
 
 def nvmlDeviceGetMemoryInfo(index):
     gpu = _state()["gpus"][index]
-    return _Record(total=gpu["total"], used=gpu["used"], free=gpu["total"] - gpu["used"])
+    used = gpu["used"] + sum(size for pid, size in gpu["processes"] if _alive(pid))
+    return _Record(total=gpu["total"], used=used, free=gpu["total"] - used)
 
 def nvmlDeviceGetUtilizationRates(index):
     return _Record(gpu=_state()["gpus"][index]["util"])
 
 def nvmlDeviceGetComputeRunningProcesses(index):
-    return [_Record(pid=pid, usedGpuMemory=used) for pid, used in _state()["gpus"][index]["processes"]]
+    return [_Record(pid=pid, usedGpuMemory=used) for pid, used in _state()["gpus"][index]["processes"] if _alive(pid)]
 """
 
 
 @dataclass(frozen=True, slots=True)
 class FakeGpu:
-    """One reading: GiB used, percent busy, and (pid, GiB) of each process on it."""
+    """One reading: GiB used by nobody, percent busy, and (pid, GiB) of each process on it, as long as it lives."""
 
     used_gb: float = 0.5
     util: int = 0
@@ -68,12 +73,12 @@ class FakeGpus:
     """A Python at ``python`` whose ``pynvml`` tells what was last ``set``."""
 
     def __init__(self, folder: Path, *gpus: FakeGpu) -> None:
-        self._state = folder / "gpus.json"
+        self.file = folder / "gpus.json"
         venv.create(folder / "venv", symlinks=True)
         self.python = folder / "venv" / "bin" / "python"
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         site = folder / "venv" / "lib" / version / "site-packages"
-        (site / "pynvml.py").write_text(PYNVML.format(state=str(self._state)))
+        (site / "pynvml.py").write_text(PYNVML.format(state=str(self.file)))
         self.set(*gpus)
 
     def set(self, *gpus: FakeGpu, driver: str = "580.1", broken: str = "") -> None:
@@ -92,6 +97,6 @@ class FakeGpus:
                 for index, gpu in enumerate(gpus)
             ],
         }
-        partial = self._state.with_suffix(".tmp")
+        partial = self.file.with_suffix(".tmp")
         partial.write_text(json.dumps(state))
-        partial.rename(self._state)
+        partial.rename(self.file)
