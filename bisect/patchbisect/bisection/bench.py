@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import Counter, deque
 from typing import Protocol
@@ -143,6 +144,12 @@ class Journaled(Around):
             event, purpose=purpose, point=point.name, content_id=content, record=trial.record, reused=trial.reused
         )
         return trial
+
+    def around(self, inner: Bench) -> Journaled:
+        """The same journal around another bench."""
+        other = copy.copy(self)
+        other.inner = inner
+        return other
 
     def _note(self, event: str, **data: object) -> None:
         with self._lock:

@@ -29,7 +29,7 @@ def settle_ends(course: Course, ground: Ground) -> None:
     Raises Refused when no repeat of an end agrees; BoxError; PointUnbuildable.
     """
     bad, good = ground.end(bad=not course.question.fix), ground.end(bad=course.question.fix)
-    course.judge = course.question.bad_when
+    course.judge = course.question.bad_when or course.question.target
     measured = _measured(course, bad) if course.question.bad_when else []
     split = [_bad_end(course, bad) if not measured else False, _good_end(course, good)]
     if course.question.bad_when:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from patchbisect.bisection.bench import Bench, OnRig
 from patchbisect.bisection.finding import Question
 from patchbisect.bisection.fleet import Fleet
 from patchbisect.bisection.remembering import Remembering
 from patchbisect.journal import Journal
+from patchbisect.model import Stage
 from patchbisect.trial import Rig, Watcher
 
 
@@ -21,8 +22,14 @@ def bench_on(
     fresh: bool,
     watcher: Watcher,
     notify: Callable[[str], None],
+    until: Stage | None = None,
 ) -> Bench:
-    """One box, or several side by side; unless ``fresh``, what each did before counts, once."""
+    """One box, or several side by side; unless ``fresh``, what each did before counts, once.
+
+    ``until`` replaces the question's.
+    """
+    if until is not None:
+        question = replace(question, until=until)
     own = {entry.data["record"] for entry in journal.entries() if entry.data.get("record")}
     benches = [_one(rig, question, own=own, fresh=fresh, watcher=watcher) for rig in rigs]
     return benches[0] if len(benches) == 1 else Fleet(benches, notify=notify)

@@ -40,6 +40,8 @@ class Question:
     """The start of the timeline is broken, its end is not: find the change that repaired it."""
     bad_when: Threshold | None = None
     """What is bad is a number, not a failure."""
+    target: Judge | None = None
+    """What is bad, where that is known before the bad end is launched."""
     findings: frozenset[str] = frozenset()
     """Subjects of changes that a check has found fault with: suspected first."""
     secrets: tuple[str, ...] = ()

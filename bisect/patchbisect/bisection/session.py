@@ -15,6 +15,7 @@ from patchbisect.bisection.ground import Ground
 from patchbisect.bisection.judging import BadIs, Threshold
 from patchbisect.bisection.remembering import Recalled
 from patchbisect.bisection.running import bisect
+from patchbisect.bisection.shortening import bisect_fast
 from patchbisect.config import Project, nearest
 from patchbisect.errors import UsageError
 from patchbisect.journal import Journal, newest
@@ -53,6 +54,7 @@ class Asked:
     fix: bool = False
     bad_when: str = ""
     fresh: bool = False
+    fast: bool = False
     depth: str = "change"
     """``hunk`` goes on inside a guilty patch."""
     follow_baseline: bool = False
@@ -164,20 +166,32 @@ def conduct(
     store: Store,
     depth: str = "change",
     follow: Callable[[str], Question] | None = None,
+    shorter: Callable[[Stage], Bench] | None = None,
     notify: Callable[[str], None] = lambda text: None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Finding:
     """Run the bisection through its journal, from where that stands, and write the answer there.
 
     With ``depth`` ``hunk`` it goes on inside a guilty patch. Where the good end fails, its last good start on record
-    is compared; ``follow`` makes the question from that record (by id) to the good end, which is then searched too.
+    is compared. ``shorter`` gives a bench for starts that end at a stage: then the search is made with short ones.
+    ``follow`` makes the question from that record (by id) to the good end, which is then searched too.
     Raises UsageError for the journal of another question, and what ``bisect`` raises.
     """
     _same_question(question, bench, journal=journal)
     through = Journaled(bench, journal=journal, store=store)
 
     def run(asked: Question, on: Bench) -> Finding:
-        return bisect(asked, on, marks=marks(journal), notify=notify, progress=progress)
+        said = marks(journal)
+        if shorter is None or asked is not question:
+            return bisect(asked, on, marks=said, notify=notify, progress=progress)
+        return bisect_fast(
+            asked,
+            on,
+            shorter=lambda until: through.around(shorter(until)),
+            marks=said,
+            notify=notify,
+            progress=progress,
+        )
 
     finding = compared(run(question, through), store=store)
     if finding.baseline and follow:

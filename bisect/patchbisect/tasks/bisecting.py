@@ -36,6 +36,7 @@ _HELP = {
     "bad-set": "the same at the bad end only",
     "depth": "change (a patch, a commit, a setting) or hunk (inside the guilty patch too)",
     "fresh": "launch everything, also what was launched before with the same content on the same box",
+    "fast": "shorter starts for the search, where the failure allows it; the answer is confirmed by whole ones",
     "follow-baseline": "when the good end fails, search what changed since it last started",
     "carry": "patches that every point needs to start at all: 1,4",
     "full-history": "upstream commits inside merged branches too, not only first parents",
@@ -72,6 +73,7 @@ def bisect(
     bad_set: list[str] | None = None,
     depth: str = "change",
     fresh: bool = False,
+    fast: bool = False,
     follow_baseline: bool = False,
     carry: str = "",
     full_history: bool = False,
@@ -114,6 +116,7 @@ def bisect(
         bad_sets=tuple(bad_set or ()),
         depth=depth,
         fresh=fresh,
+        fast=fast,
         follow_baseline=follow_baseline,
         carry=tuple(number for number in carry.split(",") if number),
         full_history=full_history,
@@ -176,6 +179,7 @@ def run_through(
 ) -> Finding:
     """The bisection on its boxes; without ``launch`` only what stands in the journal."""
     from dataclasses import asdict
+    from functools import partial
 
     from patchbisect.bisection import Shut, bench_on, conduct, since_baseline
     from patchbisect.report.live import watching
@@ -190,7 +194,8 @@ def run_through(
         def notify(text: str) -> None:
             watcher.step(f"- {text}")
 
-        bench = bench_on(rigs, question, journal=journal, fresh=asked.fresh, watcher=watcher, notify=notify)
+        equip = partial(bench_on, rigs, question, journal=journal, fresh=asked.fresh, watcher=watcher, notify=notify)
+        bench = equip()
         return conduct(
             question,
             bench if launch else Shut(bench),
@@ -198,6 +203,7 @@ def run_through(
             store=rigs[0].store,
             depth=asked.depth,
             follow=(lambda run: understood(project, since_baseline(asked, run))) if asked.follow_baseline else None,
+            shorter=(lambda until: equip(until=until)) if asked.fast else None,
             notify=notify,
             progress=lambda progress: watcher.search(**asdict(progress)),
         )

@@ -1,0 +1,108 @@
+import pytest
+
+from patchbisect.bisection import AnswerKind, conduct
+from patchbisect.bisection.shortening import shortcut
+from patchbisect.journal import Journal
+from patchbisect.model import Stage
+from tests.bisection.test_running import ALL_CONFIRMED, statuses
+from tests.bisection.world import FAILS, LATER, READY, World, broken_by, failing, question, slugs
+
+
+def journal_in(path):
+    journal = Journal.create(path / "bisections", "b")
+    journal.append("begin", asked={}, root=str(path))
+    return journal
+
+
+def fast(world, asked, tmp_path, **more):
+    """With ``world`` for whole and short starts alike; the short ones carry the shortcut's flags."""
+    return conduct(asked, world, journal=journal_in(tmp_path), store=world.store, shorter=lambda until: world, **more)
+
+
+@pytest.mark.parametrize(
+    ("stage", "flags", "until"),
+    [
+        (Stage.IMPORT, set(), Stage.KV_ALLOC),
+        (Stage.WEIGHT_LOAD, set(), Stage.KV_ALLOC),
+        (Stage.KV_PROFILE, {"load-format"}, Stage.KV_ALLOC),
+        (Stage.GRAPH_CAPTURE, {"load-format", "skip-server-warmup"}, Stage.SERVING),
+        (Stage.SERVING, {"load-format", "disable-cuda-graph"}, Stage.SERVING),
+    ],
+)
+def test_only_what_comes_after_the_failure_is_left_out(stage, flags, until):
+    short = shortcut(stage, until=Stage.SERVING)
+    assert set(short.flags) == flags
+    assert short.until is until
+    assert short.left_out
+    assert shortcut(None, until=Stage.SERVING) is None
+
+
+def test_the_search_is_short_and_the_answer_is_confirmed_by_whole_starts(tmp_path):
+    world = World.at(tmp_path, broken_by("p6"))
+    finding = fast(world, question(), tmp_path)
+    assert finding.culprit.subject == "p6"
+    assert statuses(finding) == ALL_CONFIRMED
+    assert finding.reason.endswith(
+        "searched without the weights (dummy) and everything after the KV pool, confirmed by whole starts"
+    )
+    whole = [name for name in world.launched if not name.endswith(", short")]
+    assert whole == ["HEAD", "clean + 6 of 8 (0006-p6)", "clean + 5 of 8 (0005-p5)"]
+    assert finding.launches == len(world.launched)
+    proven = [step.trial.point.name for step in finding.proof[:2]]
+    assert proven == whole[1:]
+
+
+def test_a_bad_end_that_is_the_culprit_is_not_started_whole_again(tmp_path):
+    world = World.at(tmp_path, broken_by("p8"))
+    finding = fast(world, question(), tmp_path)
+    assert finding.culprit.subject == "p8"
+    assert world.launched.count("HEAD") == 1
+
+
+def short_start(at):
+    return "load-format" in at.flags
+
+
+def test_short_starts_that_do_not_show_it_give_way_to_whole_ones_and_say_why(tmp_path):
+    world = World.at(tmp_path, lambda at: READY if short_start(at) else broken_by("p6")(at))
+    said = []
+    finding = fast(world, question(), tmp_path, notify=said.append)
+    assert finding.culprit.subject == "p6"
+    assert "confirmed by whole starts" not in finding.reason
+    assert any("whole starts, because short starts do not tell: the bad end does not fail" in text for text in said)
+    assert world.launched.count("HEAD") == 1
+
+
+def test_an_answer_that_whole_starts_do_not_confirm_is_searched_with_whole_ones(tmp_path):
+    def rule(at):
+        guilty = "p6" if short_start(at) else "p3"
+        return FAILS if guilty in slugs(at) else READY
+
+    said = []
+    finding = fast(World.at(tmp_path, rule), question(), tmp_path, notify=said.append)
+    assert finding.culprit.subject == "p3"
+    assert any("a whole start does not confirm the answer" in text for text in said)
+
+
+def test_a_bad_end_that_starts_is_no_matter_for_short_starts(tmp_path):
+    world = World.at(tmp_path, lambda at: READY)
+    finding = fast(world, question(), tmp_path)
+    assert finding.answer is AnswerKind.ENDPOINT_FAILED
+    assert not any(name.endswith(", short") for name in world.launched)
+
+
+def test_a_late_failure_is_searched_without_graphs(tmp_path):
+    world = World.at(tmp_path, broken_by("p6", failure=LATER))
+    finding = fast(world, question(), tmp_path)
+    assert finding.culprit.subject == "p6"
+    assert "searched without the weights (dummy) and the graphs" in finding.reason
+
+
+def test_it_resumes(tmp_path):
+    world = World.at(tmp_path, broken_by("p6", failure=failing(Stage.KV_ALLOC)))
+    first = fast(world, question(), tmp_path)
+    journal = Journal(tmp_path / "bisections" / "b" / "journal.jsonl")
+    launched = len(world.launched)
+    again = conduct(question(), world, journal=journal, store=world.store, shorter=lambda until: world)
+    assert again.reason == first.reason
+    assert len(world.launched) == launched

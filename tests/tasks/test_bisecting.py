@@ -1,0 +1,125 @@
+"""The tasks around a bisection, on whole command lines with the fake server in SGLang's place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fake_project import FakeProject, fake_project
+
+pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("bisecting")]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> FakeProject:
+    return fake_project(tmp_path_factory.mktemp("bisecting"))
+
+
+@pytest.fixture(scope="module")
+def found(project: FakeProject) -> dict[str, Any]:
+    document: dict[str, Any] = project.json("bisect", "--good", "clean", "--bad", "HEAD", "--fresh")
+    return document
+
+
+def test_a_plan_launches_nothing(project: FakeProject) -> None:
+    plan = project.json("bisect", "--plan")
+    assert plan["axes"] == {"queue": 6}
+    assert [change["kind"] for change in plan["timeline"]] == ["queue"] * 6
+    assert plan["launches"]["expected"] <= plan["launches"]["worst"] <= 8
+    assert "launches:" in project.run("bisect", "--plan").stdout
+
+
+def test_the_journal_can_be_read_and_replayed(project: FakeProject, found: dict[str, Any]) -> None:
+    events = [entry["event"] for entry in project.json("bisect.log", "--of", found["id"])]
+    assert events == ["begin", "question", *["intent", "trial"] * found["launches"], "answer"]
+    again = project.json("bisect.replay", "--of", found["id"])
+    assert again["culprit"] == found["culprit"]
+    assert [trial["run"] for trial in again["trials"]] == [trial["run"] for trial in found["trials"]]
+
+
+def test_why_a_trial_was_made(project: FakeProject, found: dict[str, Any]) -> None:
+    searched = next(trial for trial in found["trials"] if trial["purpose"] == "search")
+    document = project.json("bisect.why", searched["run"], "--of", found["id"])
+    assert document["told"] == searched["observation"]
+    assert document["why"]
+    unknown = project.run("bisect.why", "20200101-000000-aaaa", "--of", found["id"])
+    assert unknown.returncode == 2
+    assert "has no trial" in unknown.stderr
+
+
+def test_an_undone_trial_is_launched_again_on_resume(project: FakeProject, found: dict[str, Any]) -> None:
+    undone = project.run("bisect.undo", "--of", found["id"])
+    assert undone.returncode == 0
+    assert found["trials"][-1]["run"] in undone.stdout
+    resumed = project.json("bisect", "--resume", "--of", found["id"])
+    assert resumed["culprit"] == found["culprit"]
+    old = {trial["run"] for trial in found["trials"]}
+    assert len({trial["run"] for trial in resumed["trials"]} - old) == 1
+
+
+def test_a_second_bisection_reuses_what_is_known(project: FakeProject, found: dict[str, Any]) -> None:
+    second = project.json("bisect")
+    assert second["culprit"] == found["culprit"]
+    assert second["launches"] == 0
+    assert second["reused"] >= 6
+
+
+def test_a_mark_counts_instead_of_a_launch(project: FakeProject, found: dict[str, Any]) -> None:
+    marked = project.run("bisect.mark", "HEAD", "good", "--of", found["id"])
+    assert marked.returncode == 0, marked.stderr
+    refused = project.run("bisect", "--resume", "--of", found["id"])
+    assert refused.returncode == 1
+    assert "a person marked it good" in refused.stdout
+    assert project.run("bisect.mark", "HEAD", "none", "--of", found["id"]).returncode == 0
+    assert project.json("bisect", "--resume", "--of", found["id"])["culprit"] == found["culprit"]
+
+
+def test_the_repair_of_a_removed_patch(project: FakeProject) -> None:
+    document = project.json("bisect", "--fix", "--bad", "HEAD", "--good", "HEAD-4")
+    assert document["answer"] == "found"
+    assert document["culprit"]["id"] == "note-4"
+    assert "repairs it" in document["reason"]
+
+
+def test_short_starts(project: FakeProject) -> None:
+    document = project.json("bisect", "--fast", "--fresh")
+    assert document["culprit"]["id"] == "note-4"
+    assert "confirmed by whole starts" in document["reason"]
+
+
+def test_a_branch_for_git_bisect(project: FakeProject) -> None:
+    done = project.run("bisect", "--export-branch", "line")
+    assert done.returncode == 0, done.stderr
+    assert project.git("rev-list", "--count", "HEAD..line") == "7"
+    again = project.run("bisect", "--export-branch", "line")
+    assert again.returncode == 2
+    assert "there is a branch line already" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--rates", "uncertain"], "--rates 'uncertain' is not known"),
+        (["--depth", "hunks"], "did you mean 'hunk'?"),
+        (["--bad-when", "kv_tokens"], "is no condition on a fact"),
+        (["--confidence", "1.5"], "is not in [0.5, 1)"),
+        (["--resume", "--of", "nothing"], "no bisection 'nothing' to resume"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(project: FakeProject, words: list[str], said: str) -> None:
+    done = project.run("bisect", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_another_queue_under_a_journal_is_refused(tmp_path: Path) -> None:
+    project = fake_project(tmp_path)
+    found = project.json("bisect")
+    (project.root / "patches" / "0006-note-6.patch").unlink()
+    project.git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-aqm", "one less")
+    refused = project.run("bisect", "--resume", "--of", found["id"])
+    assert refused.returncode == 2
+    assert "pin, queue or profile changed" in refused.stderr
