@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from typing import Any
 
 from patchbisect.maintain.lint.bound import dotted
 from patchbisect.maintain.lint.scopes import Scope, parameters, words
@@ -104,6 +105,13 @@ class Kinds:
                 return self._of_attribute(node, depth=depth)
         return Kind.UNKNOWN
 
+    def _once(self, what: str, part: ast.AST, work: Callable[[Any], Any]) -> Any:
+        """The result of ``work(part)``, worked out once for each tree."""
+        known = self.scope.top.known
+        if (what, id(part)) not in known:
+            known[what, id(part)] = work(part)
+        return known[what, id(part)]
+
     def _of_operation(self, node: ast.BinOp, *, depth: int) -> Kind:
         left, right = self.of(node.left, depth=depth + 1), self.of(node.right, depth=depth + 1)
         if isinstance(node.op, ast.Mod) and left is Kind.TEXT:
@@ -174,7 +182,8 @@ class Kinds:
             return meet([_of_annotation(node.annotation), *([Kind.MAYBE_NONE] if _is_none(default) else [])])
         if isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef | ast.ExceptHandler):
             return Kind.UNKNOWN if isinstance(node, ast.ImportFrom) else Kind.OTHER
-        value = _value_bound(owner, node)
+        values: dict[int, ast.expr] = self._once("values", owner, _values_bound)
+        value = values.get(id(node))
         if value is None:
             return Kind.UNKNOWN
         if isinstance(value, ast.AST) and any(inner is node for inner in ast.walk(value)):
@@ -189,7 +198,8 @@ class Kinds:
         own = self._class_of(node.value)
         if own is None:
             return Kind.UNKNOWN
-        found = list(_attribute_values(own, node.attr))
+        attributes: dict[str, list[tuple[ast.AST, ast.expr | str]]] = self._once("attributes", own, _attributes_set)
+        found = attributes.get(node.attr, [])
         if not found:
             return Kind.UNKNOWN
         return meet([self._of_set(scope_owner, value, depth=depth) for scope_owner, value in found])
@@ -276,43 +286,42 @@ def _default_of(owner: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, argu
     return defaults.get(id(argument))
 
 
-def _value_bound(owner: ast.AST, target: ast.AST) -> ast.expr | None:
-    """The expression that a plain assignment, a walrus or ``for … in range()`` gives to ``target``."""
+def _values_bound(owner: ast.AST) -> dict[int, ast.expr]:
+    """For each target of a plain assignment, a walrus or ``for ... in range()``: the expression that it is given."""
+    values: dict[int, ast.expr] = {}
     for node in ast.walk(owner):
         match node:
-            case ast.Assign(targets=targets, value=value) if target in targets:
-                return value
-            case ast.AnnAssign(target=one, value=value) if one is target and value is not None:
-                return value
-            case ast.NamedExpr(target=one, value=value) if one is target:
-                return value
-            case ast.AugAssign(target=one, value=value) if one is target:
-                return ast.BinOp(left=value, op=node.op, right=value)
-            case ast.For(target=one, iter=ast.Call(func=ast.Name(id="range"))) if one is target:
-                return ast.Constant(0)
-            case ast.For(target=ast.Tuple(elts=[one, *_]), iter=ast.Call(func=ast.Name(id="enumerate"))) if (
-                one is target
-            ):
-                return ast.Constant(0)
-    return None
+            case ast.Assign(targets=targets, value=value):
+                values.update((id(target), value) for target in targets)
+            case ast.AnnAssign(target=one, value=value) if value is not None:
+                values[id(one)] = value
+            case ast.NamedExpr(target=one, value=value):
+                values[id(one)] = value
+            case ast.AugAssign(target=one, value=value):
+                values[id(one)] = ast.BinOp(left=value, op=node.op, right=value)
+            case ast.For(target=one, iter=ast.Call(func=ast.Name(id="range"))):
+                values[id(one)] = ast.Constant(0)
+            case ast.For(target=ast.Tuple(elts=[one, *_]), iter=ast.Call(func=ast.Name(id="enumerate"))):
+                values[id(one)] = ast.Constant(0)
+    return values
 
 
-def _attribute_values(own: ast.ClassDef, attribute: str) -> Iterator[tuple[ast.AST, ast.expr | str]]:
-    """Every value that the class gives to ``self.attribute``, with the method that does; an annotation as text."""
+def _attributes_set(own: ast.ClassDef) -> dict[str, list[tuple[ast.AST, ast.expr | str]]]:
+    """Every value that a class gives to ``self.x``, by ``x``, with the method that does; an annotation as text."""
+    found: dict[str, list[tuple[ast.AST, ast.expr | str]]] = {}
     for statement in own.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            if statement.target.id == attribute:
-                yield own, ast.unparse(statement.annotation)
+            found.setdefault(statement.target.id, []).append((own, ast.unparse(statement.annotation)))
         elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
             for node in ast.walk(statement):
-                if isinstance(node, ast.Assign) and any(_is_attribute(target, attribute) for target in node.targets):
-                    yield statement, node.value
-                elif isinstance(node, ast.AnnAssign) and _is_attribute(node.target, attribute):
-                    yield statement, ast.unparse(node.annotation)
-
-
-def _is_attribute(node: ast.expr, attribute: str) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.value, ast.Name)
+                targets = node.targets if isinstance(node, ast.Assign) else []
+                for target in targets:
+                    if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+                        assert isinstance(node, ast.Assign)
+                        found.setdefault(target.attr, []).append((statement, node.value))
+                if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
+                    found.setdefault(node.target.attr, []).append((statement, ast.unparse(node.annotation)))
+    return found
 
 
 def _all(scope: Scope) -> Iterator[Scope]:

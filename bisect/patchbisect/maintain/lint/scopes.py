@@ -6,6 +6,7 @@ import ast
 import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 BUILTINS = frozenset(dir(builtins)) | {
     "__file__",
@@ -43,6 +44,8 @@ class Scope:
     declared: dict[str, str] = field(default_factory=dict)
     """Names of ``global`` and ``nonlocal`` statements, with which of the two."""
     children: list[Scope] = field(default_factory=list)
+    known: dict[tuple[str, int], Any] = field(default_factory=dict)
+    """Of the module's scope: what was worked out of a part of the tree, by what it is and ``id`` of the part."""
 
     @property
     def is_function(self) -> bool:
