@@ -38,7 +38,7 @@ while True:
 
 @dataclass(frozen=True, slots=True)
 class GpuCheck:
-    """``checks`` as ``doctor`` has them; ``oom_log`` and ``oom_exit`` are of a real CUDA out-of-memory, to be classified."""
+    """``checks`` as ``doctor`` has them; log and exit of a real CUDA out-of-memory, to be classified."""
 
     checks: tuple[Check, ...]
     oom_log: bytes
@@ -57,9 +57,8 @@ def gpu_check(box: Box, *, new_id: Callable[[], str], allocate: str = ALLOCATE, 
     held, stopped = _allocation(box, launch_id=new_id(), program=allocate)
     log, exited = _exhaustion(box, launch_id=new_id(), program=exhaust)
     died = exited is not None and exited.exit_code not in (0, None)
-    out = Check(
-        "out of memory", died and b"out of memory" in log.lower(), _last_line(log), "look at the log of the check"
-    )
+    right = died and b"out of memory" in log.lower()
+    out = Check("out of memory", right, _last_line(log), "" if right else "see the launch's log on the box")
     return GpuCheck((told, held, stopped, out), log, exited)
 
 
