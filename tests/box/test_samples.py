@@ -12,14 +12,14 @@ from tests.box.lab import launch, leased, listen, settings_for
 
 
 def test_each_gpu_is_measured_by_itself(tmp_path: Path) -> None:
-    gpus = FakeGpus(tmp_path, FakeGpu(used_gb=1.5), FakeGpu(used_gb=2.5))
+    gpus = FakeGpus(tmp_path, FakeGpu(used_gb=0.5), FakeGpu(used_gb=1.25))
     settings = settings_for(tmp_path, agent_python=str(gpus.python), lease_directory=str(tmp_path / "lease"))
     with leased(settings, tmp_path) as box:
         run = launch(box, "--end", "hang")
         listen(run, until=lambda story: story.signals is not None and bool(run.samples()))
         samples = run.samples()
         run.stop(grace_s=0)
-    assert [[index, used] for index, used, _ in samples[0]["gpus"]] == [[0, 1.5], [1, 2.5]]
+    assert [[index, used] for index, used, _ in samples[0]["gpus"]] == [[0, 0.5], [1, 1.25]]
     assert samples[0]["t"] > 1e9
 
 
