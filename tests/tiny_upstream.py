@@ -58,7 +58,11 @@ def write(where: Path, files: Mapping[str, str | None]) -> None:
             path.write_text(text, newline="")
 
 
+_SHARED: set[Path] = set()
+
+
 def commit(where: Path, files: Mapping[str, str | None], message: str = "change") -> str:
+    assert where not in _SHARED, "all tests share this repository: say own() first"
     write(where, files)
     git(where, "add", "-A")
     git(where, "commit", "-q", "--allow-empty", "-m", message)
@@ -84,6 +88,7 @@ def _made_once() -> Path:
     git(path, "tag", "v0.2.0")
     git(folder, "clone", "-q", "--template=", "upstream", "bench")
     git(folder / "bench", "checkout", "-q", "-b", "bench", "v0.1.0")
+    _SHARED.add(path)
     return folder
 
 

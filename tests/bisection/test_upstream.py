@@ -18,9 +18,10 @@ class History:
     """Ten commits on top of the pin; the sixth writes ``broken``; some touch nothing that runs."""
 
     def __init__(self, folder):
-        self.upstream = Upstream(folder / "up")
-        self.mirror = Mirror(folder / "state", source="git", clone=str(self.upstream.path))
-        path = self.upstream.path
+        folder.mkdir(exist_ok=True)
+        self.upstream = Upstream(folder)
+        path = self.upstream.own()
+        self.mirror = Mirror(folder / "state", source="git", clone=str(path))
         git(path, "checkout", "-q", "-B", "main", "v0.1.0")
         engine, self.commits = FILES[ENGINE].splitlines(), []
         for number in range(1, 11):
@@ -104,7 +105,7 @@ def test_the_queue_is_carried_along_and_what_does_not_take_it_is_never_bad(histo
 def test_a_moved_pin_takes_the_form_of_a_patch_that_applies_at_each_base(history, tmp_path):
     old = history.upstream.patch(1, "near", {ENGINE: [replaced("engine_21 = 21")]})
     history.mirror.remember(history.upstream.pin(), [old])
-    git(history.upstream.bench, "fetch", "-q", "origin", "main")
+    git(history.upstream.bench, "fetch", "-q", str(history.upstream.path), "main")
     git(history.upstream.bench, "checkout", "-q", "-B", "bench", history.commits[9])
     new = history.upstream.patch(1, "near", {ENGINE: [("changed_4 = 1", "changed_4 = 'mine'")]})
     world = history.world(tmp_path)

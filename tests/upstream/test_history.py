@@ -18,7 +18,7 @@ def upstream(tmp_path: Path) -> Upstream:
 
 def merged(upstream: Upstream) -> list[str]:
     """Two commits on a branch, merged into main by a merge commit; then one more on main."""
-    path = upstream.path
+    path = upstream.own()
     git(path, "checkout", "-q", "-B", "side", upstream.second)
     side = [commit(path, {LOADER: f"side = {n}\n"}, f"side {n}") for n in (1, 2)]
     git(path, "checkout", "-q", "-B", "main", upstream.second)

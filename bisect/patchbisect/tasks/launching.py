@@ -270,13 +270,11 @@ def explain(ctx: invoke.Context, of: str, json: bool = False) -> None:
 
     Example: invoke explain --of server.log
     """
-    from dataclasses import asdict
-
     from patchbisect.startup import Ledger
 
     ledger = Ledger.read(_log_or_run(of))
     if json:
-        emit(asdict(ledger))
+        emit(ledger.document())
     else:
         print("\n".join(ledger.lines()))
 
