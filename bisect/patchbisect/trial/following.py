@@ -23,6 +23,10 @@ _MOST_EVENTS = 20_000
 """Events kept in the record. A start makes a few hundred; a probe in a hot loop must not eat memory."""
 
 
+_AFTER_POOL_S = 0.3
+"""A pool that is too small is refused by an assertion some milliseconds after "Memory pool end"."""
+
+
 class Follower:
     """Feeds the classifier until the verdict is final, the wanted stage is reached, or the server is gone."""
 
@@ -72,9 +76,12 @@ class Follower:
                 return verdict
             if self._reached(verdict):
                 reached_at = reached_at or time.monotonic()
-                if time.monotonic() - reached_at >= self.settle_s:
+                if time.monotonic() - reached_at >= self._settle_s(verdict):
                     return verdict
         raise BoxError("the box stopped reporting on the server", remedy="invoke doctor")
+
+    def _settle_s(self, verdict: Verdict) -> float:
+        return self.settle_s if verdict.outcome is Outcome.READY else max(self.settle_s, _AFTER_POOL_S)
 
     def _reached(self, verdict: Verdict) -> bool:
         if verdict.outcome is Outcome.READY:
