@@ -160,5 +160,11 @@ def test_a_waiver_needs_a_reason_and_a_rule_that_complains() -> None:
     assert "reason" in refused.why
 
 
+def test_what_does_not_apply_or_compile_cannot_be_waived() -> None:
+    broken = insert("logger.info((total)")
+    found = run(patch(1, broken, kind="fix", trailers=[("Waive", "compiles it is only a draft")]))
+    assert sorted((one.rule, one.counts) for one in found) == [("compiles", True), ("waive", True)]
+
+
 def test_every_rule_is_described() -> None:
     assert all(RULES.values())

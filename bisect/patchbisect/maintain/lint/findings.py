@@ -46,6 +46,9 @@ BEHAVIOUR = words(
 """What holds for ``Kind: instrumentation`` alone."""
 
 
+NEVER_WAIVED = frozenset({"exact", "compiles", "waive"})
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing wrong. ``line`` is in the patch file, ``path_line`` in ``path`` as patched; both from 1, 0 is unknown.
@@ -76,8 +79,14 @@ class Finding:
 def waive(patch: Patch, findings: Iterable[Finding]) -> list[Finding]:
     """The findings with the patch's waivers applied, and what is wrong with the waivers themselves."""
     reasons = _waivers(patch)
+    forbidden = sorted(reasons.keys() & NEVER_WAIVED)
+    for rule in forbidden:
+        del reasons[rule]
     judged = [replace(found, waived=reasons.get(found.rule, "")) for found in findings]
     used = {found.rule for found in judged if found.waived}
+    for rule in forbidden:
+        why = f"Waive: {rule} cannot be: such a patch cannot be applied or run"
+        judged.append(Finding(patch=patch.name, rule="waive", why=why, remedy="Mend the patch."))
     for rule in sorted(reasons.keys() - used):
         known = rule in RULES
         why = (

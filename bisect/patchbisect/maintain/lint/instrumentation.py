@@ -211,7 +211,9 @@ class _Judge:
             return
         outer = scope.parent.home(name) if scope.parent else None
         if readers and scope.parent:
-            why = f"makes {name} local to the whole function: line {readers[0]} reads it, now unbound before this line"
+            before = readers[0] < line
+            then = "and finds it unbound from now on" if before else "and gets this one from now on"
+            why = f"makes {name} local to the whole function: line {readers[0]} reads it, {then}"
             self.complain("makes-local", line, why, "Use the name that is there, or choose a fresh one.")
         elif outer is not None and name != "_":
             where = "a global" if isinstance(outer.owner, ast.Module) else "a name of the function around"
