@@ -17,8 +17,8 @@ from patchbisect.errors import PatchbisectError
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Columns for a pipe: a table must not be folded to the 80 that Rich assumes there.
-_PIPE_COLUMNS = 140
+# Columns for a pipe: what is read by a program, or by grep, must be neither folded nor cut.
+_PIPE_COLUMNS = 1000
 
 
 def task(**options: Any) -> Callable[[Callable[..., None]], invoke.Task[Any]]:
