@@ -289,6 +289,7 @@ def test_an_author_with_letters_of_all_kinds(upstream, three, mirror):
     assert git(mirror.path, "log", "-1", "--format=%an|%b", code.commit).startswith("Jürgen O'Neil|Weil größer")
 
 
+@pytest.mark.ci
 def test_several_processes_build_the_same_point_at_once(upstream, three, tmp_path):
     program = (
         "import sys\nfrom pathlib import Path\nfrom patchbisect.model import Base, Pin\n"

@@ -85,6 +85,7 @@ def test_auto_stays_with_what_the_mirror_has(tmp_path, upstream, release, offlin
     assert said == []
 
 
+@pytest.mark.ci
 def test_a_wheel_is_downloaded_once_and_kept(tmp_path, upstream, index):
     pip_args, sha256 = index
     base = Base(upstream.pin(release="0.1.0", wheel_sha256=sha256))
@@ -101,6 +102,7 @@ def test_a_wheel_is_downloaded_once_and_kept(tmp_path, upstream, index):
     assert said == []
 
 
+@pytest.mark.ci
 def test_a_checksum_that_differs(tmp_path, upstream, index):
     pip_args, sha256 = index
     wrong = "0" * 64
@@ -145,6 +147,7 @@ def test_a_file_that_is_no_wheel(tmp_path, upstream):
         mirror_of(tmp_path, source="release").base(Base(upstream.pin(), rev="release:0.1.0"))
 
 
+@pytest.mark.ci
 def test_a_release_that_does_not_exist(tmp_path, upstream, index):
     mirror = mirror_of(tmp_path, source="release", pip_args=index[0])
     with pytest.raises(UsageError, match=r"no wheel of sglang 9\.9\.9 .*") as caught:
@@ -178,6 +181,7 @@ def test_nothing_answers(tmp_path, upstream, offline):
     assert "upstream.clone" in caught.value.remedy
 
 
+@pytest.mark.ci
 def test_pip_without_a_network_is_said_in_one_line(tmp_path, upstream, monkeypatch):
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
