@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from patchbisect.config import Settings
+from patchbisect.config import Upstream as UpstreamSettings
 from patchbisect.errors import UsageError
 from patchbisect.maintain.fitting import Fit, fit_all, where_applies
 from patchbisect.maintain.rebasing import Moved, Rebase, Stopped
+from patchbisect.maintain.shop import Shop
 from patchbisect.model import Base, Pin
 from tests.maintain.lab import ENGINE, LOADER, Lab
 from tests.maintain.test_transaction import killed_at
@@ -124,6 +128,17 @@ def test_a_conflict_resolved_to_nothing_drops_the_patch(lab: Lab) -> None:
     (stopped.tree / LOADER).write_text((lab.upstream.path / LOADER).read_text())
     assert isinstance(Rebase(lab.shop()).resume(), Moved)
     assert "0002-two.patch" not in lab.names()
+
+
+def test_a_patch_that_was_merged_and_changed_since_leaves_the_queue(lab: Lab) -> None:
+    newer(lab, engine=("engine_10 = 10\n", "engine_10 = 10 + 100\n"))
+    later = newer(lab, engine=("engine_10 = 10 + 100\n", "engine_10 = 5\n"))
+    settings = Settings(upstream=UpstreamSettings(clone=str(lab.upstream.path)))
+    shop = Shop(replace(lab.project, settings=settings), mirror=lab.shop().mirror)
+    moved = Rebase(shop).start(pin_of(lab, later))
+    assert isinstance(moved, Moved)
+    assert dict(moved.fits)["0001-one"] == Fit.UPSTREAM
+    assert "0001-one.patch" not in lab.names()
 
 
 def test_abort_leaves_everything_as_it_was(lab: Lab) -> None:

@@ -47,7 +47,7 @@ def fit_all(mirror: Mirror, base: Base, patches: Sequence[Patch], *, clone: Path
     """
     mirror.remember(base.pin, [patch for patch in patches if patch.enabled])
     store = Git(mirror.path)
-    history = _History(mirror, base, clone)
+    history = History(mirror, base, clone)
     done: list[Patch] = []
     lost: set[str] = set()
     fitted: list[Fitted] = []
@@ -64,7 +64,7 @@ def fit_all(mirror: Mirror, base: Base, patches: Sequence[Patch], *, clone: Path
     return fitted
 
 
-def _fit(mirror: Mirror, store: Git, base: Base, patch: Patch, *, done: Sequence[Patch], history: _History) -> Fitted:
+def _fit(mirror: Mirror, store: Git, base: Base, patch: Patch, *, done: Sequence[Patch], history: History) -> Fitted:
     if not patch.enabled:
         return Fitted(patch, Fit.DISABLED)
     before = mirror.materialize(base, done)
@@ -96,7 +96,7 @@ def is_there_already(store: Git, patch: Patch, *, commit: str) -> bool:
         return store.run("apply", "--cached", "--check", "--reverse", "-", stdin=diff, env=env).status == 0
 
 
-class _History:
+class History:
     """What a clone of SGLang tells about the commits from the pin to the base. Without one it knows nothing."""
 
     def __init__(self, mirror: Mirror, base: Base, clone: Path | None) -> None:

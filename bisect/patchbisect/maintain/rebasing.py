@@ -12,7 +12,7 @@ from patchbisect.config import PIN_FILE
 from patchbisect.errors import BoxError, PointUnbuildable, UsageError
 from patchbisect.maintain.bench import NOT_GENERATED
 from patchbisect.maintain.exporting import diff_between, has_renames, with_diff
-from patchbisect.maintain.fitting import Fit, is_there_already
+from patchbisect.maintain.fitting import Fit, History, is_there_already
 from patchbisect.maintain.shop import Outcome, Shop
 from patchbisect.model import Base, Patch, Pin
 from patchbisect.patchqueue import format_patch, format_pin, parse_patch
@@ -65,6 +65,7 @@ class Rebase:
         self.folder = shop.project.state / "rebase"
         self.tree = self.folder / "tree"
         self.store = Git(shop.mirror.path)
+        self._known: History | None = None
 
     @property
     def under_way(self) -> bool:
@@ -125,7 +126,8 @@ class Rebase:
         try:
             code = self.shop.mirror.materialize(base, [*enabled, patch])
         except PointUnbuildable:
-            there = is_there_already(self.store, patch, commit=before.commit)
+            merged = self._history(base.pin).merged_as(patch)
+            there = merged or is_there_already(self.store, patch, commit=before.commit)
             return (Fit.UPSTREAM, None) if there else (Fit.CONFLICT, None)
         if patch.name not in code.patches:
             return Fit.OUT_OF_RANGE, patch
@@ -204,6 +206,12 @@ class Rebase:
         outcome = self.shop.put(title, done, more=more)
         self._clear()
         return Moved(fits=state.fits, outcome=outcome, range_diff=ran.out.decode("utf-8", "replace"))
+
+    def _history(self, pin: Pin) -> History:
+        """What the settings' clone knows of the commits between the two pins."""
+        if self._known is None:
+            self._known = History(self.shop.mirror, Base(pin=self.shop.pin, rev=pin.commit), self.shop.clone)
+        return self._known
 
     # Keeping
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 from patchbisect.errors import UsageError
 from patchbisect.maintain.shop import Shop
@@ -47,9 +46,8 @@ def first_parents(shop: Shop, span: str) -> list[str]:
 
     Raises UsageError without a clone, and for a range that it does not have.
     """
-    where = shop.project.settings.upstream.clone
-    folder = Path(where).expanduser() if where else None
-    if folder is None or not folder.is_dir():
+    folder = shop.clone
+    if folder is None:
         raise UsageError("a range needs a clone of SGLang", remedy="Set upstream.clone, or use --among.")
     old, dots, _ = span.partition("..")
     if not dots:

@@ -82,6 +82,13 @@ class Shop:
         return self.folder.undo()
 
     @property
+    def clone(self) -> Path | None:
+        """The settings' clone of SGLang, where it is a folder of this machine: it has the history."""
+        where = self.project.settings.upstream.clone
+        folder = Path(where).expanduser() if where else None
+        return folder if folder and folder.is_dir() else None
+
+    @property
     def bench(self) -> Path:
         """Where the work tree of an open edit is."""
         return self.project.state / "edit"

@@ -66,7 +66,7 @@ def _dry_run(shop: Shop, onto: str, *, json: bool) -> None:
     from patchbisect.model import Base
 
     base = Base(pin=shop.pin, rev=onto)
-    fitted = fit_all(shop.mirror, base, shop.queue().patches, clone=workshop.clone(shop))
+    fitted = fit_all(shop.mirror, base, shop.queue().patches, clone=shop.clone)
     if json:
         emit({"onto": onto, "patches": [{"patch": f.patch.name, "fit": str(f.fit), "why": f.why} for f in fitted]})
     else:
@@ -120,7 +120,7 @@ def where_applies(ctx: invoke.Context, among: str = "", range: str = "", json: b
         Base(pin=shop.pin),
         shop.queue().patches,
         revisions=revisions,
-        clone=workshop.clone(shop) if range else None,
+        clone=shop.clone if range else None,
     )
     if json:
         emit([{"what": one.name, "newest": one.rev, "why_not_newer": one.why_not_newer} for one in found])

@@ -103,12 +103,6 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(number(word.strip()) for word in text.split(",") if word.strip())
 
 
-def clone(shop: Shop) -> Path | None:
-    where = shop.project.settings.upstream.clone
-    folder = Path(where).expanduser() if where else None
-    return folder if folder and folder.is_dir() else None
-
-
 def short(rev: str) -> str:
     return rev[:12] if len(rev) >= 40 and rev.isalnum() else rev
 
