@@ -115,7 +115,7 @@ class _Bisection:
             parts: list[_Guilt] = []
             for axis, mine in axes.items():
                 if mine <= corner:
-                    self.course.notify(f"{axis} matters")
+                    self.course.notify(f"guilty axis: {axis}")
                     held = self.ground.everything - mine - elsewhere
                     parts.append(self._inside(tuple(sorted(mine)), held=held))
             found.append(_joined(parts))

@@ -62,6 +62,8 @@ class Asked:
     """Numbers of patches that every point needs to start at all."""
     full_history: bool = False
     paths: tuple[str, ...] = ()
+    suspects: tuple[str, ...] = ()
+    """Slugs of patches that a check found fault with; written down, so that a resumed search goes the same way."""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Asked:
@@ -105,6 +107,7 @@ def understand(asked: Asked, *, project: Project, mirror: Mirror) -> Understood:
         repeats=asked.repeats,
         budget=Budget(launches=asked.budget_launches or None, seconds=asked.budget_minutes * 60 or None),
         fix=asked.fix,
+        findings=frozenset(asked.suspects),
         bad_when=Threshold.parse(asked.bad_when) if asked.bad_when else None,
         secrets=project.settings.secrets,
     )

@@ -142,6 +142,8 @@ def conducted(
     json: bool = False,
 ) -> None:
     """One bisection, begun or resumed, shown as it goes and at its end."""
+    from dataclasses import replace
+
     from patchbisect.bisection import begin, resumed
 
     journal = None
@@ -151,10 +153,37 @@ def conducted(
     if plan:
         planned(project, question, box=asked.box, json=json)
         return
-    journal = journal or begin(asked, project=project)
+    if journal is None:
+        asked = replace(asked, suspects=faulted(project, question))
+        question = replace(question, findings=frozenset(asked.suspects))
+        journal = begin(asked, project=project)
     say(f"bisection {journal.identifier}: {asked.good} .. {asked.bad}, {len(question.timeline.changes)} changes")
     finding = run_through(project, asked, question, journal=journal, plain=plain, wait_s=wait_s)
     told(finding, journal=journal, json=json)
+
+
+# Fewer patches than this are searched faster than they are checked.
+_WORTH_LINTING = 4
+
+
+def faulted(project: Project, question: Question) -> tuple[str, ...]:
+    """Slugs of the patches that lint finds fault with: suspected first, and no more than that."""
+    from patchbisect.errors import PatchbisectError
+    from patchbisect.maintain.reviewing import lint_files
+    from patchbisect.model import Axis
+    from patchbisect.patchqueue import format_patch, format_pin
+
+    end = question.timeline.good if question.fix else question.timeline.bad
+    patches = [change for change in question.timeline.changes if change.axis is Axis.QUEUE]
+    if len(patches) < _WORTH_LINTING or end.base.rev:
+        return ()
+    files = {f"{patch.name}.patch": format_patch(patch) for patch in end.patches}
+    try:
+        found = lint_files({**files, "pin.toml": format_pin(end.base.pin)}, mirror=mirror_of(project))
+    except PatchbisectError as error:
+        say(f"note: the patches are not linted, and none is suspected for that: {error.message}")
+        return ()
+    return tuple(sorted({one.patch.partition("-")[2] for one in found if one.counts}))
 
 
 def understood(project: Project, asked: Asked) -> Question:
