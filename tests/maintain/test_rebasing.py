@@ -107,8 +107,9 @@ def test_a_conflict_stops_is_resolved_and_remembered(lab: Lab) -> None:
     assert lab.files() == before
     with pytest.raises(UsageError, match="conflict markers are left"):
         rebase.resume()
-    with pytest.raises(UsageError, match="under way"):
-        rebase.start(pin_of(lab, rev))
+    for other in (lambda: rebase.start(pin_of(lab, rev)), lab.shop().editor, lab.shop().undo):
+        with pytest.raises(UsageError, match="under way"):
+            other()
     text = (stopped.tree / LOADER).read_text()
     resolved = text[: text.index("<<<<<<<")] + "loader_20 = 2 + 100\n" + text[text.index(">>>>>>>") :].split("\n", 1)[1]
     (stopped.tree / LOADER).write_text(resolved)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchbisect.config import PIN_FILE, Project
+from patchbisect.errors import UsageError
 from patchbisect.maintain.editing import Editor
 from patchbisect.maintain.rebuilding import Rebuilt
 from patchbisect.maintain.transaction import Disk, Folder
@@ -44,6 +45,8 @@ class Shop:
         return Queue.read(self.folder.read())
 
     def editor(self) -> Editor:
+        """The queue, to be edited. Raises UsageError while a rebase is under way: it counts on the queue as it was."""
+        self._refuse_during_rebase()
         return Editor(self.mirror, Base(pin=self.pin), self.queue())
 
     def edit(self, title: str, verb: Callable[[Editor], Rebuilt]) -> Outcome:
@@ -79,7 +82,13 @@ class Shop:
         )
 
     def undo(self) -> str:
+        """Take back the last edit; gives its title. Raises UsageError as Folder.undo does, and during a rebase."""
+        self._refuse_during_rebase()
         return self.folder.undo()
+
+    def _refuse_during_rebase(self) -> None:
+        if (self.project.state / "rebase" / "state.json").is_file():
+            raise UsageError("a rebase is under way", remedy="invoke rebase-queue --continue, or --abort.")
 
     @property
     def clone(self) -> Path | None:
