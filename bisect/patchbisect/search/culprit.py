@@ -24,7 +24,7 @@ PRIOR_FLOOR = 1e-3
 """Share of the prior spread evenly, so that no heuristic can rule a change out for good."""
 
 STEADY = 0.85
-"""Verdicts that are right less often than this leave less room for doubt, in proportion."""
+"""Verdicts that are right less often than this leave less room for doubt, by the square of how much less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class CulpritSearch:
         if self._rates.kind != "unknown":
             return self.confidence
         steadiness = min(belief.p_after, 1 - belief.p_before)
-        return 1 - (1 - self.confidence) * min(1.0, steadiness / STEADY)
+        return 1 - (1 - self.confidence) * min(1.0, (steadiness / STEADY) ** 2)
 
     def _give_up(self, belief: Belief, closed: frozenset[int]) -> Answer:
         """No launch can tell more: only untestable points are left, or none that the budget still pays."""
