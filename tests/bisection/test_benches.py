@@ -1,6 +1,8 @@
 """Several boxes, remembered verdicts, the plan, what people say about a bisection."""
 
 import json
+import threading
+from dataclasses import replace
 
 import pytest
 
@@ -35,6 +37,17 @@ def test_boxes_work_side_by_side_and_reach_the_answer(tmp_path):
     assert all(box.launched for box in boxes)
 
 
+class Free(World):
+    """Launches do not wait for each other."""
+
+    def launch(self, at, **more):
+        verdict = self.rule(at)
+        return replace(self, rule=lambda _: verdict).launched_once(at, **more)
+
+    def launched_once(self, at, **more):
+        return World.launch(self, at, **more)
+
+
 class Dead(World):
     def launch(self, at, **more):
         self.launched.append(at.name)
@@ -55,6 +68,29 @@ def test_when_every_box_is_dead_the_box_is_at_fault(tmp_path):
     fleet = Fleet([Dead.at(tmp_path, broken_by("p6")) for _ in range(2)], notify=print)
     with pytest.raises(BoxError, match="no route to host"):
         found(fleet, question())
+
+
+def test_an_interruption_ends_the_launches_of_the_other_boxes(tmp_path):
+    """Both boxes are at work when one of them is interrupted: the other must not go on to its own end."""
+    both = threading.Barrier(2)
+
+    def interrupted(at):
+        if at.name not in ("HEAD", "clean"):
+            both.wait(10)
+            raise KeyboardInterrupt
+        return broken_by("p6")(at)
+
+    def waiting(at):
+        if at.name not in ("HEAD", "clean"):
+            both.wait(10)
+            assert second.cancelled.wait(10)
+            raise KeyboardInterrupt
+        return broken_by("p6")(at)
+
+    first, second = Free.at(tmp_path, interrupted), Free.at(tmp_path, waiting)
+    with pytest.raises(KeyboardInterrupt):
+        found(Fleet([first, second], notify=print), question(16))
+    assert first.cancelled.is_set()
 
 
 # -- remembered verdicts ------------------------------------------------------------------------------------------

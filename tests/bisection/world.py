@@ -119,6 +119,7 @@ class World:
     unbuildable: Callable[[Point], str] = lambda at: ""
     width: int = 1
     launched: list[str] = field(default_factory=list)
+    cancelled: threading.Event = field(default_factory=threading.Event)
     running: set[str] = field(default_factory=set)
     """Launches that an earlier client started and that can be joined."""
     box: str = "simulated"
@@ -133,6 +134,9 @@ class World:
         if why := self.unbuildable(at):
             raise PointUnbuildable(why)
         return self.contents(at)
+
+    def cancel(self) -> None:
+        self.cancelled.set()
 
     def log(self, trial: Trial) -> bytes:
         return self.store.log(trial.record)

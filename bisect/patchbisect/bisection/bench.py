@@ -12,7 +12,7 @@ from patchbisect.journal import Entry, Journal
 from patchbisect.model import Base, Patch, Point, Stage
 from patchbisect.records import Record, Store, new_id
 from patchbisect.search import Observation
-from patchbisect.trial import SETTLE_S, Rig, Trial, Watcher, prepare, rejoin_trial, run_trial
+from patchbisect.trial import SETTLE_S, Rig, Stoppable, Trial, Watcher, prepare, rejoin_trial, run_trial
 
 
 class Bench(Protocol):
@@ -33,6 +33,9 @@ class Bench(Protocol):
 
     def rejoin(self, point: Point, *, record: str, settle: bool = False) -> Trial | None:
         """The end of a launch whose client went away; None where there is none to join. Raises as ``launch`` does."""
+
+    def cancel(self) -> None:
+        """End what is being launched by other threads, soon and cleanly: they raise KeyboardInterrupt."""
 
     def log(self, trial: Trial) -> bytes:
         """The server's log of a launch; empty where none was kept."""
@@ -60,6 +63,9 @@ class Around:
     def rejoin(self, point: Point, *, record: str, settle: bool = False) -> Trial | None:
         return self.inner.rejoin(point, record=record, settle=settle)
 
+    def cancel(self) -> None:
+        self.inner.cancel()
+
     def log(self, trial: Trial) -> bytes:
         return self.inner.log(trial)
 
@@ -75,10 +81,13 @@ class OnRig:
     def __init__(self, rig: Rig, *, until: Stage, watcher: Watcher) -> None:
         self.rig = rig
         self.until = until
-        self.watcher = watcher
+        self.watcher = Stoppable(watcher)
 
     def content(self, point: Point) -> str:
         return prepare(self.rig, point).content_id
+
+    def cancel(self) -> None:
+        self.watcher.stop()
 
     def log(self, trial: Trial) -> bytes:
         return self.rig.store.log(trial.record)

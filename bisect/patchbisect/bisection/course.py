@@ -271,19 +271,37 @@ def drive(
     width = course.bench.width
     with ThreadPoolExecutor(max_workers=width, thread_name_prefix="trial") as pool:
         crew: _Crew[Key] = _Crew(course, pool=pool if width > 1 else None, width=width)
-        while True:
-            asked = search.ask(crew.free) if crew.free else []
-            why = search.explain() if asked else ""
-            for key in asked:
-                crew.send(key, place(key), purpose=purpose, why=why)
-            if not crew.busy:
-                return
-            for key, seen in crew.home():
-                seconds = seen.trial.timings.get("total", 0.0) if seen.trial and not seen.trial.reused else 0.0
-                search.tell(key, seen.observation, seconds=seconds)
-                if sure and seen.trial:
-                    course.believe(seen.trial, sure=sure())
-            course.report(search, changes=changes)
+        try:
+            _work(course, search, crew, place=place, changes=changes, purpose=purpose, sure=sure)
+        except BaseException:
+            # Leaving the pool waits for its launches: they must not go on to their own end.
+            course.bench.cancel()
+            raise
+
+
+def _work(
+    course: Course,
+    search: Searching[Key],
+    crew: _Crew[Key],
+    *,
+    place: Callable[[Key], Spot],
+    changes: int,
+    purpose: str,
+    sure: Callable[[], float] | None,
+) -> None:
+    while True:
+        asked = search.ask(crew.free) if crew.free else []
+        why = search.explain() if asked else ""
+        for key in asked:
+            crew.send(key, place(key), purpose=purpose, why=why)
+        if not crew.busy:
+            return
+        for key, seen in crew.home():
+            seconds = seen.trial.timings.get("total", 0.0) if seen.trial and not seen.trial.reused else 0.0
+            search.tell(key, seen.observation, seconds=seconds)
+            if sure and seen.trial:
+                course.believe(seen.trial, sure=sure())
+        course.report(search, changes=changes)
 
 
 class _Crew(Generic[Key]):

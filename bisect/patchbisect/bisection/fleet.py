@@ -34,6 +34,10 @@ class Fleet:
     def content(self, point: Point) -> str:
         return self.benches[0].content(point)
 
+    def cancel(self) -> None:
+        for bench in self.benches:
+            bench.cancel()
+
     def log(self, trial: Trial) -> bytes:
         return self.benches[0].log(trial)
 

@@ -4,7 +4,7 @@ from patchbisect.trial.preparing import Prepared, prepare
 from patchbisect.trial.recording import Trial
 from patchbisect.trial.rig import Rig, open_rig, reach
 from patchbisect.trial.running import SETTLE_S, rejoin_trial, run_trial
-from patchbisect.trial.watching import SampleWatcher, Silent, Watcher
+from patchbisect.trial.watching import SampleWatcher, Silent, Stoppable, Watcher
 
 __all__ = [
     "SETTLE_S",
@@ -12,6 +12,7 @@ __all__ = [
     "Rig",
     "SampleWatcher",
     "Silent",
+    "Stoppable",
     "Trial",
     "Watcher",
     "open_rig",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Protocol, runtime_checkable
 
 from patchbisect.model import Signals
@@ -34,3 +35,30 @@ class Silent:
 
     def event(self, event: Event, elapsed_s: float) -> None:
         pass
+
+
+class Stoppable:
+    """A watcher that interrupts the trial it watches. Not in ``step``: stopping the server is one, and must go on."""
+
+    def __init__(self, inner: Watcher) -> None:
+        self._inner = inner
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def step(self, text: str) -> None:
+        self._inner.step(text)
+
+    def event(self, event: Event, elapsed_s: float) -> None:
+        self._unless_stopped()
+        self._inner.event(event, elapsed_s)
+
+    def signals(self, signals: Signals, elapsed_s: float) -> None:
+        self._unless_stopped()
+        if isinstance(self._inner, SampleWatcher):
+            self._inner.signals(signals, elapsed_s)
+
+    def _unless_stopped(self) -> None:
+        if self._stopped.is_set():
+            raise KeyboardInterrupt
