@@ -1,10 +1,10 @@
 import json
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
-from patchbisect.bisection import AnswerKind, Asked, conduct
+from patchbisect.bisection import AnswerKind, Asked, conduct, since_baseline
 from patchbisect.bisection.bench import left_running, marks, standing
 from patchbisect.errors import BoxError, UsageError
 from patchbisect.journal import Journal
@@ -191,3 +191,18 @@ def test_a_launch_that_cannot_be_joined_is_made_again(tmp_path):
     finding = conduct(question(), again, journal=journal, store=store)
     assert finding.culprit.subject == "p6"
     assert running not in [step.trial.record for step in finding.steps]
+
+
+@pytest.mark.parametrize(
+    ("asked", "bad"),
+    [
+        (Asked(good="clean", bad="HEAD", profile="big"), "clean@big"),
+        (Asked(good="clean@mine", bad="HEAD", profile="big"), "clean@mine"),
+        (Asked(good="upstream:v1", bad="HEAD", carry=("0001", "4")), "upstream:v1+1+4"),
+    ],
+)
+def test_since_the_baseline_only_the_record_has_its_own_flags(asked, bad):
+    asked = replace(asked, sets=("flag:a=1",), good_sets=("env:B=2",), bad_sets=("env:B=3",))
+    since = since_baseline(asked, "20260101-000000-aaaa")
+    assert (since.good, since.bad, since.profile, since.carry) == ("run:20260101-000000-aaaa", bad, "", ())
+    assert (since.sets, since.good_sets, since.bad_sets) == ((), (), ("flag:a=1", "env:B=2"))

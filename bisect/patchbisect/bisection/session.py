@@ -121,9 +121,22 @@ def _carrying(name: str, asked: Asked) -> str:
 
 
 def since_baseline(asked: Asked, record: str) -> Asked:
-    """The question that is left when the good end fails: what changed since that recorded start of it?"""
+    """The question that is left when the good end fails: what changed since that recorded start of it?
+
+    The record has flags of its own, so the profile goes with the name of today's end.
+    """
+    today = _carrying(asked.good, asked)
+    if asked.profile and "@" not in today:
+        today = f"{today}@{asked.profile}"
     return replace(
-        asked, good=f"run:{record}", bad=asked.good, sets=(), good_sets=(), bad_sets=(*asked.sets, *asked.good_sets)
+        asked,
+        good=f"run:{record}",
+        bad=today,
+        profile="",
+        carry=(),
+        sets=(),
+        good_sets=(),
+        bad_sets=(*asked.sets, *asked.good_sets),
     )
 
 
