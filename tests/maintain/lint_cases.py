@@ -208,6 +208,15 @@ BAD = [
     ),
     bad("an attribute that comes later", LOADED, "logger.info(self.max_running_requests)", "attribute", runnable=True),
     bad(
+        "a name that SGLang's module may not have",
+        PROFILED,
+        "from sglang.srt.utils.common import get_bool_env_var_",
+        "import",
+    ),
+    bad("the log's level", PROFILED, "logger.setLevel(10)", "call"),
+    bad("an environment variable set", PROFILED, 'import os\nos.environ["X"] = "1"', "binds"),
+    bad("a debugger", PROFILED, "import pdb\npdb.set_trace()", "call"),
+    bad(
         "never reached",
         (MIXIN, "    def handle_max_mamba_cache("),
         'logger.info("here")\n',

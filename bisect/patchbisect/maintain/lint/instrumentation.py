@@ -410,17 +410,24 @@ class _Statements:
         self.judge.complain("binds", target.lineno, why, _FRESH)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
-        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or "."]
-        known = {
+        """What is not of the standard library must be imported by this file already: module and name."""
+        kept = {
             name
-            for kept in ast.walk(self.judge.tree)
-            if isinstance(kept, ast.Import | ast.ImportFrom) and id(kept) not in self.judge.new
-            for name in ([alias.name for alias in kept.names] if isinstance(kept, ast.Import) else [kept.module or "."])
+            for other in ast.walk(self.judge.tree)
+            if isinstance(other, ast.Import | ast.ImportFrom) and id(other) not in self.judge.new
+            for name in _names_imported(other)
         }
-        for module in modules:
-            if module.partition(".")[0] not in sys.stdlib_module_names and module not in known:
-                why = f"imports {module}, which this file does not: it may be missing, or import this file"
+        for name in _names_imported(node):
+            if name.partition(".")[0] not in sys.stdlib_module_names and name not in kept:
+                why = f"imports {name}, which this file does not: it may be missing, or import this file"
                 self.judge.complain("import", node.lineno, why, _READ_THERE)
+
+
+def _names_imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """``a.b`` for ``import a.b``, ``a.b`` for ``from a import b``; a relative one begins with its dots."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names]
 
 
 def _types(handler: ast.ExceptHandler) -> list[ast.expr]:
