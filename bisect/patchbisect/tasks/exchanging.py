@@ -221,7 +221,7 @@ def insert_probe(
 ) -> None:
     """Write a patch that prints some values, and nothing else: safe by construction, and checked by lint.
 
-    Example: invoke insert-probe parallel_state.py --after "self.world_size = len(ranks)" --expr ranks,self.world_size
+    Example: invoke insert-probe srt/distributed/parallel_state.py --after "self.world_size = len(ranks)" --expr ranks
     """
     from patchbisect.maintain.probing import probe_patch
 
