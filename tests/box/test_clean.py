@@ -174,6 +174,18 @@ def test_the_server_of_who_leases_other_gpus_is_no_leftover(tmp_path: Path, gpus
         assert run.stop(0.0).killed
 
 
+def test_a_short_tmpdir_of_a_launch_that_is_gone_is_removed(box: Box, tmp_path: Path) -> None:
+    dead, foreign = (Path(f"/tmp/pb-test-{os.getpid()}-{name}") for name in ("dead", "foreign"))
+    dead.symlink_to(tmp_path / "box" / "runs" / "gone")
+    foreign.symlink_to(tmp_path / "elsewhere")
+    try:
+        box.prove_clean()
+        assert not dead.is_symlink()
+        assert foreign.is_symlink()
+    finally:
+        foreign.unlink()
+
+
 def test_what_somebody_put_beside_the_launches_is_passed_over(box: Box, tmp_path: Path) -> None:
     (tmp_path / "box" / "runs" / "my notes!").mkdir(parents=True)
     (tmp_path / "box" / "runs" / "notes").mkdir()

@@ -11,7 +11,7 @@ from .base import Json, boot_id, free_gb, locked, read_json, write_json, write_r
 from .gpus import Gpus
 from .lease import LeaseBook
 from .processes import describe, port_holder, shared_memory
-from .rundir import RunDir, all_runs, remove_tmpdir, unfinished_runs
+from .rundir import RunDir, all_runs, remove_dead_links, remove_tmpdir, unfinished_runs
 from .stopping import end_processes, end_supervisor, sweep_build_locks, sweep_shared_memory
 
 KEEP_RUNS = 60
@@ -56,6 +56,7 @@ class Cleaner:
         return [run for run in unfinished_runs(self._dir) if run.state()["fence"] not in others]
 
     def _drop_old_runs(self) -> None:
+        remove_dead_links(self._dir)
         with contextlib.suppress(OSError):
             for run in sorted(all_runs(self._dir), key=lambda run: os.stat(run.path).st_mtime)[:-KEEP_RUNS]:
                 if run.ended:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -167,6 +168,14 @@ def short_tmpdir(run: RunDir) -> str:
 
 def tmp_link(run: RunDir) -> str:
     return f"/tmp/pb-{hashlib.sha1(run.path.encode()).hexdigest()[:12]}"
+
+
+def remove_dead_links(directory: str) -> None:
+    """Short TMPDIRs of launches below ``directory`` whose own directory is gone."""
+    for link in glob.glob("/tmp/pb-*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(link).startswith(f"{directory}/runs/") and not os.path.exists(link):
+                os.unlink(link)
 
 
 def remove_tmpdir(run: RunDir) -> None:

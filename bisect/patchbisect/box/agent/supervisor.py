@@ -289,6 +289,8 @@ class Supervisor:
     def _kin(self) -> list[Proc]:
         """The living processes of the launch, without our own question for the provenance."""
         if not self._adopted:
+            if self._died_at is None and read_proc(self._server[0]) is None:  # waited for by somebody else
+                self._died_at = time.monotonic()
             below = descendants([os.getpid()], process_table())
             return [proc for proc in below if proc.alive and proc.pid != self._probe]
         kin = self._run.members()
