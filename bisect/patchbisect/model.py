@@ -258,6 +258,8 @@ class Change:
     before: Any
     after: Any
     parts: tuple[Change, ...] = ()
+    note: str = ""
+    """The name of a group that has one of its own: ``commit 1a2b3c4d5e6f: Title``."""
 
     @property
     def verb(self) -> str:
@@ -269,6 +271,8 @@ class Change:
 
     @property
     def title(self) -> str:
+        if self.note:
+            return self.note
         if self.parts:
             return f"together: {'; '.join(part.title for part in self.parts)}"
         if self.axis is Axis.QUEUE:
@@ -290,6 +294,8 @@ class Timeline:
     good: Point
     bad: Point
     changes: tuple[Change, ...]
+    stops: tuple[Point, ...] = ()
+    """The first points of the timeline, good end first, where they are known otherwise than by its changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +320,7 @@ def content_id(
     """What makes two points run the same: sha256 (hex) of canonical JSON of what decides a start.
 
     ``tree`` is the id of ``python/sglang`` without generated files, ``arguments`` are resolved and hold neither host
-    nor port, ``env`` holds the variables that matter, secrets left out. Titles and comments of patches do not count.
+    nor port, ``env`` holds the variables that matter, of a secret its digest. Titles and comments of patches do not count.
     """
     content = {"tree": tree, "arguments": list(arguments), "env": dict(env), "packages": dict(packages)}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

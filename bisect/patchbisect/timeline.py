@@ -72,6 +72,8 @@ def point_with(line: Timeline, on: Collection[int], *, difference: Difference | 
         return line.bad
     if not chosen:
         return line.good
+    if len(chosen) < len(line.stops) and chosen == list(range(len(chosen))):
+        return replace(line.stops[len(chosen)], name=_name(line, chosen))
     point = replace(applied(line.good, [line.changes[i] for i in chosen]), name=_name(line, chosen))
     return _with_base_steps(line, point, on, difference=difference) if difference else point
 
@@ -95,6 +97,8 @@ def _with_base_steps(line: Timeline, point: Point, on: Collection[int], *, diffe
 
 def label(change: Change) -> str:
     """What a change is about, in a word or two; never a value, which may be secret."""
+    if change.note:
+        return change.note.partition(":")[0]
     if change.parts:
         return " with ".join(label(part) for part in change.parts)
     if change.axis is Axis.QUEUE:

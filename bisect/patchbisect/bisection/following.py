@@ -7,6 +7,7 @@ from dataclasses import replace
 from patchbisect.bisection.baseline import recorded_baseline
 from patchbisect.bisection.finding import AnswerKind, Baseline, Claim, Finding
 from patchbisect.bisection.hunks import hunk_timeline
+from patchbisect.bisection.wording import noun
 from patchbisect.model import Axis, Timeline
 from patchbisect.records import Store
 
@@ -43,6 +44,29 @@ def followed(finding: Finding, since: Finding) -> Finding:
         baseline=finding.baseline,
         steps=(*finding.steps, *(step for step in since.steps if not step.trial.reused)),
     )
+
+
+def inside_commit(finding: Finding) -> Timeline | None:
+    """The changes of a guilty commit of the queue's repository, where it made several."""
+    culprit = finding.culprit
+    if finding.answer is not AnswerKind.FOUND or culprit is None or not (culprit.note and culprit.parts):
+        return None
+    trials = {step.claim: step.trial for step in finding.proof}
+    bad, good = trials.get(Claim.CULPRIT_BAD), trials.get(Claim.PARENT_GOOD)
+    if bad is None or good is None:
+        return None
+    return Timeline(good=good.point, bad=bad.point, changes=culprit.parts)
+
+
+def narrowed(finding: Finding, inside: Finding) -> Finding:
+    """The answer from inside the guilty commit, told as the answer; where there is none, the commit stays it."""
+    assert finding.culprit is not None
+    if inside.answer not in (AnswerKind.FOUND, AnswerKind.SET):
+        return replace(finding, inside=inside)
+    before = tuple(replace(step, position=None) for step in finding.steps)
+    since = tuple(step for step in inside.steps if not step.trial.reused)
+    reason = f"in {noun(finding.culprit, secrets=finding.secrets)}, {inside.reason}"
+    return replace(inside, reason=reason, steps=(*before, *since))
 
 
 def inside_culprit(finding: Finding) -> Timeline | None:

@@ -10,10 +10,11 @@ from typing import Any, cast
 from patchbisect.bisection.bench import Bench, Journaled, marks
 from patchbisect.bisection.course import Progress
 from patchbisect.bisection.finding import Finding, Question, change_to_json, finding_to_json
-from patchbisect.bisection.following import compared, entered, followed, inside_culprit
+from patchbisect.bisection.following import compared, entered, followed, inside_commit, inside_culprit, narrowed
 from patchbisect.bisection.ground import Ground
 from patchbisect.bisection.judging import BadIs, Threshold
 from patchbisect.bisection.remembering import Recalled
+from patchbisect.bisection.revisions import revision_timeline
 from patchbisect.bisection.running import bisect
 from patchbisect.bisection.shortening import bisect_fast
 from patchbisect.config import Project, nearest
@@ -27,7 +28,7 @@ from patchbisect.timeline import timeline
 from patchbisect.upstream import PACKAGE, Mirror, Way
 
 UNTIL = {"ready": Stage.SERVING, "kv-allocated": Stage.KV_ALLOC}
-_DEPTHS = ("change", "hunk")
+_DEPTHS = ("queue", "change", "hunk")
 _BAD_IS = ("signature", "outcome", "any")
 _RATES = {"deterministic": Rates.deterministic, "unknown": Rates.unknown}
 
@@ -56,7 +57,7 @@ class Asked:
     fresh: bool = False
     fast: bool = False
     depth: str = "change"
-    """``hunk`` goes on inside a guilty patch."""
+    """``queue`` stops at a commit of this repository; ``hunk`` goes on inside a guilty patch."""
     follow_baseline: bool = False
     carry: tuple[str, ...] = ()
     """Numbers of patches that every point needs to start at all."""
@@ -98,8 +99,12 @@ def understand(asked: Asked, *, project: Project, mirror: Mirror) -> Understood:
     if not 0.5 <= asked.confidence < 1:
         raise UsageError(f"--confidence {asked.confidence:g} is not in [0.5, 1)", remedy="like 0.95")
     until = asked.until or project.settings.profile_named(bad.point.profile)[1].until
+    names = (asked.bad, asked.good) if asked.fix else (asked.good, asked.bad)
+    line = None
+    if not asked.carry:
+        line = revision_timeline(resolver, first.point, last.point, names=names, applies=mirror.applies, route=route)
     question = Question(
-        timeline=timeline(first.point, last.point, applies=mirror.applies, route=route),
+        timeline=line or timeline(first.point, last.point, applies=mirror.applies, route=route),
         until=UNTIL[one_of(until, UNTIL, what="--until")],
         bad_is=cast(BadIs, one_of(asked.bad_is, _BAD_IS, what="--bad-is")),
         rates=_RATES[one_of(asked.rates, _RATES, what="--rates")](),
@@ -214,6 +219,9 @@ def conduct(
         notify(f"going on from run {finding.baseline.record}")
         since = run(follow(finding.baseline.record), Recalled(through, finding.trials))
         finding = followed(finding, since)
+    if depth != "queue" and (line := inside_commit(finding)):
+        notify("going on inside the guilty commit")
+        finding = narrowed(finding, run(replace(question, timeline=line), Recalled(through, finding.trials)))
     if depth == "hunk" and (line := inside_culprit(finding)):
         notify("going on inside the guilty patch")
         within = replace(question, timeline=line, findings=frozenset())

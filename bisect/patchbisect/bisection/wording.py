@@ -17,6 +17,9 @@ def title(change: Change, *, secrets: Iterable[str] = ()) -> str:
 
 def noun(change: Change, *, secrets: Iterable[str] = ()) -> str:
     """What is to blame, fit to stand before "breaks it"."""
+    if change.note:
+        head, _, subject = change.note.partition(": ")
+        return f"{head} ({subject})"
     if change.parts:
         return " with ".join(noun(part, secrets=secrets) for part in change.parts)
     if change.axis is Axis.QUEUE:

@@ -34,7 +34,7 @@ _HELP = {
     "set": "flag:NAME=VALUE or env:NAME=VALUE at both ends; repeatable",
     "good-set": "the same at the good end only",
     "bad-set": "the same at the bad end only",
-    "depth": "change (a patch, a commit, a setting) or hunk (inside the guilty patch too)",
+    "depth": "queue (a commit of this repository), change (a patch, an upstream commit, a setting) or hunk",
     "fresh": "launch everything, also what was launched before with the same content on the same box",
     "fast": "shorter starts for the search, where the failure allows it; the answer is confirmed by whole ones",
     "follow-baseline": "when the good end fails, search what changed since it last started",
