@@ -1,6 +1,6 @@
 import pytest
 
-from patchbisect.redact import is_secret, redacted, split_secrets
+from patchbisect.redact import is_secret, masked_url, redacted, split_secrets
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,12 @@ def test_the_settings_can_name_more() -> None:
 
 def test_longer_secrets_are_masked_first_and_short_ones_left_alone() -> None:
     assert redacted(b"see hf_abcdefgh and hf_abcdef, 1", ["hf_abcdef", "hf_abcdefgh", "1"]) == b"see *** and ***, 1"
+
+
+def test_a_password_in_a_url_is_secret_whatever_the_name() -> None:
+    values = {"https_proxy": "http://ada:s3cret@proxy:1", "HOME": "/home/ada", "no_proxy": "http://proxy"}
+    assert split_secrets(values) == (
+        {"HOME": "/home/ada", "no_proxy": "http://proxy"},
+        {"https_proxy": values["https_proxy"]},
+    )
+    assert masked_url(values["https_proxy"]) == "http://ada:***@proxy:1"

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from patchbisect.model import Scalar
-from patchbisect.redact import MASK, is_secret
+from patchbisect.redact import MASK, is_secret, masked_url
 
 MODULE = ("-m", "sglang.launch_server")
 
@@ -49,7 +49,7 @@ def masked(argv: Sequence[str], *, more: Iterable[str] = ()) -> tuple[str, ...]:
         elif secret_flag and equals:
             shown.append(f"{name}={MASK}")
         else:
-            shown.append(word)
+            shown.append(masked_url(word))
         hide_next = secret_flag and not equals
     return tuple(shown)
 

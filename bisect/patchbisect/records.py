@@ -31,11 +31,12 @@ from patchbisect.wire import Json, verdict_from_json
 SCHEMA = 1
 """Raised when a reader of the last one would misread a record. A new field with a default does not raise it."""
 
-RECORD, LOG, EVENTS, SAMPLES, PATCHES = (
+RECORD, LOG, EVENTS, SAMPLES, DOSSIER, PATCHES = (
     "record.json",
     "server.log.gz",
     "events.jsonl.gz",
     "samples.jsonl.gz",
+    "dossier.json",
     "patches",
 )
 
@@ -133,6 +134,8 @@ class Attachments:
     patches: Mapping[str, bytes] = field(default_factory=dict)
     events: Iterable[Json] = ()
     """What the log said, with ``t``, seconds after the launch."""
+    dossier: Mapping[str, Any] = field(default_factory=dict)
+    """Of a hang: ``last_lines``, ``stacks``, ``processes``, ``ranks_missing``."""
     samples: Iterable[Json] = ()
     """The box's samples: ``t`` in seconds after the launch (or of the epoch), ``gpus`` as
     ``[[index, used GiB, utilisation %], …]`` or ``gpu_used_gb`` of the fullest one, and what else was known."""
@@ -206,6 +209,8 @@ class Store:
         for patch, text in attachments.patches.items():
             (draft / PATCHES / f"{patch}.patch").write_bytes(text)
         (draft / LOG).write_bytes(_compressed(attachments.log))
+        if attachments.dossier:
+            (draft / DOSSIER).write_text(json.dumps(dict(attachments.dossier), indent=1) + "\n", encoding="utf-8")
         for name, items in ((EVENTS, attachments.events), (SAMPLES, attachments.samples)):
             if lines := "".join(json.dumps(item) + "\n" for item in items):
                 (draft / name).write_bytes(_compressed(lines.encode()))
@@ -328,6 +333,12 @@ class Store:
     def samples(self, identifier: str) -> list[Json]:
         """The box's samples (see :class:`Attachments`); empty where none were taken."""
         return _lines(self._packed(identifier, SAMPLES))
+
+    def dossier(self, identifier: str) -> Json:
+        """What was found out about a server that hung, before it was ended; empty for any other."""
+        path = self.path(self.resolve(identifier)) / DOSSIER
+        found: Json = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return found
 
     def patch_texts(self, identifier: str) -> dict[str, bytes]:
         """The texts of the recorded point's patches by file name, in number order."""

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from patchbisect.redact import MASK
+from patchbisect.redact import MASK, masked_url
 from patchbisect.redact import is_secret as _is_secret
 
 SHORTEST = 6
 """A shorter value is not looked for in logs: starring out every ``8`` would destroy them."""
 
-_URL_PASSWORD = re.compile(r"(?<=://)([^/\s:@]*):([^/\s@]+)@")
-
 
 def is_secret(name: str, *, also: Collection[str] = ()) -> bool:
     """Whether a variable, or a flag with its dashes, holds a secret."""
     return _is_secret(name.removeprefix("--"), more=also)
-
-
-def masked_url(text: str) -> str:
-    return _URL_PASSWORD.sub(rf"\1:{MASK}@", text)
 
 
 def masked_env(env: Mapping[str, str], *, also: Collection[str] = ()) -> dict[str, str]:

@@ -164,7 +164,7 @@ def trial(
     Without --target any end short of the wanted stage is bad. Further codes: 129 usage, 131 box or link,
     132 void (try again), 135 unexpected.
 
-    Example: git bisect run patchbisect trial --point upstream:HEAD --target oom/kv-profile/target/kv-profile/-/-
+    Example: git bisect run patchbisect trial worktree --target oom/kv-profile/target/kv-profile/-/-
     """
     try:
         sought = _target(target)

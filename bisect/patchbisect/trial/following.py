@@ -38,6 +38,7 @@ class Follower:
             promised_probes=_promised(prepared),
             budgets=Budgets(silence={**SILENCE, **rig.project.settings.silence}),
         )
+        self.lease = rig.lease
         self.until = until
         self.settle_s = settle_s
         self.watcher = watcher
@@ -62,14 +63,15 @@ class Follower:
                         self.events.append({"t": round(elapsed, 3), **event.document()})
                     self.watcher.event(event, elapsed)
             elif isinstance(item, Signals):
+                if self.lease:
+                    self.lease.check()
                 signals = item
                 elapsed = time.monotonic() - begun
                 self.samples.append({"t": round(elapsed, 3), **_known(item)})
                 if isinstance(self.watcher, SampleWatcher):
                     self.watcher.signals(item, elapsed)
             elif isinstance(item, Exited):
-                self.classifier.close()
-                return self.classifier.verdict(replace(signals, alive=False, exit_code=item.exit_code))
+                return self._of_the_dead(item, signals)
             verdict = self.classifier.verdict(signals)
             if verdict.final and verdict.outcome not in (Outcome.READY, Outcome.KV_ALLOCATED):
                 self.early = True
@@ -79,6 +81,15 @@ class Follower:
                 if time.monotonic() - reached_at >= self._settle_s(verdict):
                     return verdict
         raise BoxError("the box stopped reporting on the server", remedy="invoke doctor")
+
+    def _of_the_dead(self, exited: Exited, signals: Signals) -> Verdict:
+        """The last word, with what the kernel said of the launch: a server that it killed cannot say so itself."""
+        self.classifier.close()
+        if exited.kernel:
+            self.classifier.feed("\n" + "\n".join(exited.kernel) + "\n")
+            self.classifier.close()
+        known = replace(signals, alive=False, exit_code=exited.exit_code, rank_exit=exited.rank_exit or None)
+        return self.classifier.verdict(known)
 
     def _settle_s(self, verdict: Verdict) -> float:
         return self.settle_s if verdict.outcome is Outcome.READY else max(self.settle_s, _AFTER_POOL_S)

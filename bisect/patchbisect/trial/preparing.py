@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -30,11 +31,13 @@ def prepare(rig: Rig, point: Point) -> Prepared:
     arguments = command.arguments(point.flags, variables=variables)
     inherited = {**(rig.embedded.env if rig.embedded else {}), **rig.config.env}
     env, secret_env = split_secrets({**inherited, **point.env}, more=rig.secret_names)
+    # A secret decides a start as much as any variable; only its digest may be kept, and that inside another one.
+    digests = {name: hashlib.sha256(value.encode()).hexdigest() for name, value in secret_env.items()}
     return Prepared(
         point=point,
         code=code,
         arguments=arguments,
         env=env,
         secret_env=secret_env,
-        content_id=content_id(tree=code.tree, arguments=arguments, env=env, packages=point.packages),
+        content_id=content_id(tree=code.tree, arguments=arguments, env={**env, **digests}, packages=point.packages),
     )

@@ -47,6 +47,8 @@ class Launched:
     placed: PlacedCode | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
+    dossier: Mapping[str, Any] = field(default_factory=dict)
+    """Of a hang: last line of each rank, stacks, processes, who is missing."""
     stop: StopReport | None = None
 
 
@@ -90,6 +92,7 @@ def recorded(
         patches={patch.name: format_patch(patch) for patch in prepared.point.patches},
         events=[_masked(event, secrets) for event in launched.events],
         samples=launched.samples,
+        dossier=launched.dossier,
     )
     rig.store.save(record, attachments)
     return Trial(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from patchbisect.box import Box, BoxSettings, Reservations, open_box
+from patchbisect.box import Box, BoxSettings, Lease, Reservations, open_box
 from patchbisect.config import BoxConfig, Project
 from patchbisect.embedded import Embedded
 from patchbisect.errors import UsageError
@@ -25,6 +25,8 @@ class Rig:
     box_name: str
     config: BoxConfig
     embedded: Embedded | None
+    lease: Lease | None = None
+    """None under a reservation, which nobody renews."""
 
     @property
     def stand_ins(self) -> tuple[str, ...]:
@@ -71,7 +73,7 @@ def open_rig(
     name, config = project.settings.box_named(box)
     with reach(project, box=box, embedded=embedded) as opened:
         fence = Reservations(project.state).fence(opened)
-        with opened.reserved(fence) if fence else opened.lease(reason=reason, wait_s=wait_s):
+        with opened.reserved(fence) if fence else opened.lease(reason=reason, wait_s=wait_s) as lease:
             yield Rig(
                 project=project,
                 mirror=mirror,
@@ -80,6 +82,7 @@ def open_rig(
                 box_name=name,
                 config=config,
                 embedded=embedded if config.embedded else None,
+                lease=lease,
             )
 
 

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from patchbisect import command
-from patchbisect.box import CleanReport, LaunchSpec, PlacedCode, Run, StopReport
-from patchbisect.box.failures import NoSuchLaunch
+from patchbisect.box import LaunchSpec, PlacedCode, Run, StopReport
+from patchbisect.box.failures import CannotLaunch, LeaseLost, LinkLost, NoSuchLaunch, WrongCode
 from patchbisect.errors import BoxError
 from patchbisect.model import Outcome, Persistence, Stage, Verdict
 from patchbisect.records import new_id
@@ -54,14 +54,20 @@ def run_trial(
     port = port or rig.box.free_port()
     clean = rig.box.prove_clean(port)
     if clean.clean:
-        watcher.step(f"placing code {prepared.code.commit[:12]}")
-        placed = rig.box.put_code(rig.mirror.path, prepared.code.commit)
-        clock.lap("prepare")
         follower = Follower(rig=rig, prepared=prepared, until=until, settle_s=settle_s, watcher=watcher)
-        spec = _spec(rig, prepared, placed, launch_id=identifier, port=port, keep=keep)
-        launched = _launch(rig, spec, placed, follower=follower, watcher=watcher, clock=clock)
+        try:
+            watcher.step(f"placing code {prepared.code.commit[:12]}")
+            placed = rig.box.put_code(rig.mirror.path, prepared.code.commit)
+            clock.lap("prepare")
+            spec = _spec(rig, prepared, placed, launch_id=identifier, port=port, keep=keep)
+            launched = _launch(rig, spec, placed, follower=follower, watcher=watcher, clock=clock)
+        except (CannotLaunch, WrongCode) as refusal:
+            launched = Launched(
+                verdict=_void(refusal.message, advice=refusal.remedy, persistence=Persistence.PERMANENT)
+            )
     else:
-        launched = Launched(verdict=_dirty(clean))
+        why = "the box is not clean: " + "; ".join(clean.faults)
+        launched = Launched(verdict=_void(why, advice="end what holds the box, or wait for it, then try again"))
     clock.lap("finish")
     return recorded(rig, prepared, launched, until=until, timings=clock.timings(), tags=tags, identifier=identifier)
 
@@ -152,7 +158,8 @@ def _followed(
     try:
         verdict = follower.follow(run)
         clock.lap("decide")
-        provenance = run.provenance()
+        provenance = _provenance(run)
+        dossier = _dossier(run) if verdict.outcome is Outcome.HANG else {}
         machine = asdict(rig.box.hello())
         samples = _samples(run, follower)
         verdict = _unless_wrong_code(verdict, provenance, placed)
@@ -171,8 +178,17 @@ def _followed(
         placed=placed,
         provenance=provenance,
         machine=machine,
+        dossier=dossier,
         stop=report,
     )
+
+
+def _dossier(run: Run) -> Mapping[str, Any]:
+    """What is worth knowing of a server that hangs, before it is ended."""
+    try:
+        return run.dossier()
+    except BoxError as problem:
+        return {"unknown": problem.message}
 
 
 def _samples(run: Run, follower: Follower) -> Sequence[Json]:
@@ -196,29 +212,40 @@ def _started(rig: Rig, spec: LaunchSpec) -> Run:
         raise
 
 
-def _dirty(clean: CleanReport) -> Verdict:
-    return Verdict(
-        outcome=Outcome.VOID,
-        persistence=Persistence.TRANSIENT,
-        why="the box is not clean: " + "; ".join(clean.faults),
-        advice="end what holds the box, or wait for it, then try again",
-        final=True,
-    )
+def _void(why: str, *, advice: str, persistence: Persistence = Persistence.TRANSIENT) -> Verdict:
+    return Verdict(outcome=Outcome.VOID, persistence=persistence, why=why, advice=advice, final=True)
+
+
+def _provenance(run: Run) -> Mapping[str, Any]:
+    """What the box says of the code that ran; ``unknown`` says why it cannot, as when that Python does not start."""
+    try:
+        return run.provenance()
+    except (LeaseLost, LinkLost):
+        raise
+    except BoxError as problem:
+        return {"unknown": problem.message}
 
 
 def _unless_wrong_code(verdict: Verdict, provenance: Mapping[str, Any], placed: PlacedCode) -> Verdict:
-    """A verdict counts only for the code that was asked for."""
+    """A verdict counts only for the code that was asked for.
+
+    The tree on disk was proven before the launch. Where the server's Python cannot even tell what it imports, a failure
+    is believed, for it is likely the same one; a success is not.
+    """
+    if "unknown" in provenance:
+        if verdict.outcome not in (Outcome.READY, Outcome.KV_ALLOCATED):
+            return verdict
+        why = f"it cannot be proven which code ran: {provenance['unknown']}"
+        return _void(why, advice="invoke doctor", persistence=Persistence.PERMANENT)
     found = str(provenance.get("sglang", ""))
     wanted = f"{placed.path.rstrip('/')}/sglang/"
     if provenance.get("tree") == placed.tree and found.startswith(wanted):
         return verdict
-    return Verdict(
-        outcome=Outcome.VOID,
-        persistence=Persistence.PERMANENT,
-        why=f"wrong code found running: sglang comes from {found or 'nowhere'} with tree {provenance.get('tree')}, "
+    return _void(
+        f"wrong code found running: sglang comes from {found or 'nowhere'} with tree {provenance.get('tree')}, "
         f"wanted {wanted} with tree {placed.tree}",
         advice="look for an editable install or a PYTHONPATH that comes before the point's code",
-        final=True,
+        persistence=Persistence.PERMANENT,
     )
 
 
@@ -226,10 +253,5 @@ def _unless_box_changed(verdict: Verdict, report: StopReport) -> Verdict:
     """A verdict counts only on a box that stayed the same from start to end."""
     if not report.box_changed:
         return verdict
-    return Verdict(
-        outcome=Outcome.VOID,
-        persistence=Persistence.TRANSIENT,
-        why="the box changed during the launch: " + "; ".join(report.box_changed),
-        advice="find out what happened to the box, then try again",
-        final=True,
-    )
+    why = "the box changed during the launch: " + "; ".join(report.box_changed)
+    return _void(why, advice="find out what happened to the box, then try again")
