@@ -96,19 +96,50 @@ def test_an_interruption_ends_the_launches_of_the_other_boxes(tmp_path):
 # -- remembered verdicts ------------------------------------------------------------------------------------------
 
 
-def remembering(world, *, machine=MACHINE, box="simulated", ends=frozenset()):
-    return Remembering(world, store=world.store, box=box, machine=machine, until=Stage.SERVING, ends=ends)
+def remembering(world, *, machine=MACHINE, box="simulated"):
+    return Remembering(world, store=world.store, box=box, machine=machine, until=Stage.SERVING)
 
 
-def test_a_second_bisection_of_the_same_contents_launches_nothing(tmp_path):
+def test_a_second_bisection_of_the_same_contents_launches_the_ends_only(tmp_path):
     world = World.at(tmp_path, broken_by("p6"))
     first = found(world, question())
     again = World(rule=broken_by("p6"), store=world.store)
     second = found(remembering(again), question())
     assert second.culprit == first.culprit
-    assert again.launched == []
-    assert second.launches == 0
-    assert finding_to_json(second)["reused"] == first.launches
+    assert again.launched == ["HEAD", "clean"]
+    assert second.launches == 2
+    assert finding_to_json(second)["reused"] == first.launches - 2
+
+
+@pytest.mark.parametrize(
+    "today", [{"packages": {"torch": "2.10.0"}}, {"interpreter": "/other/bin/python"}], ids=["packages", "interpreter"]
+)
+def test_what_ran_with_other_packages_does_not_count(tmp_path, today):
+    """The failure came with a package: what was good before is not good now."""
+    world = World.at(tmp_path, broken_by("p6"))
+    found(world, question())
+    again = World(rule=broken_by("p3"), store=world.store, **today)
+    finding = found(remembering(again), question())
+    assert finding.culprit.subject == "p3"
+    assert finding_to_json(finding)["reused"] == 0
+
+
+def test_nothing_is_remembered_before_a_launch_has_shown_the_packages_of_today(tmp_path):
+    world = World.at(tmp_path, broken_by("p6"))
+    at = point("x", queue(6))
+    world.launch(at, purpose="")
+    bench = remembering(world)
+    assert not bench.launch(at, purpose="search").reused
+    assert bench.launch(at, purpose="search").reused
+
+
+def test_a_record_that_does_not_say_its_packages_is_not_remembered(tmp_path):
+    world = World.at(tmp_path, broken_by("p6"), packages={})
+    at = point("x", queue(6))
+    world.launch(at, purpose="")
+    bench = remembering(world)
+    bench.launch(point("y"), purpose="good end")
+    assert not bench.launch(at, purpose="search").reused
 
 
 @pytest.mark.parametrize(
@@ -122,15 +153,6 @@ def test_what_ran_elsewhere_does_not_count(tmp_path, other):
     assert len(again.launched) == 7
 
 
-def test_after_a_restart_of_the_machine_the_ends_are_launched_anew(tmp_path):
-    world = World.at(tmp_path, broken_by("p6"))
-    found(world, question())
-    again = World(rule=broken_by("p6"), store=world.store)
-    ends = {world.content(point("", queue(8))), world.content(point(""))}
-    found(remembering(again, machine={**MACHINE, "boot_id": "2"}, ends=ends), question())
-    assert again.launched[:2] == ["HEAD", "clean"]
-
-
 def test_what_the_journal_holds_is_not_remembered_besides(tmp_path):
     world = World.at(tmp_path, broken_by("p6"))
     trial = world.launch(point("x", queue(6)), purpose="")
@@ -140,10 +162,10 @@ def test_what_the_journal_holds_is_not_remembered_besides(tmp_path):
         box="simulated",
         machine=MACHINE,
         until=Stage.SERVING,
-        ends=(),
         without={trial.record},
     )
-    assert not bench.launch(point("x", queue(6)), purpose="").reused
+    bench.launch(point("y"), purpose="good end")
+    assert not bench.launch(point("x", queue(6)), purpose="search").reused
 
 
 def test_an_old_verdict_is_one_observation(tmp_path):
@@ -151,8 +173,9 @@ def test_an_old_verdict_is_one_observation(tmp_path):
     at = point("x", queue(6))
     world.launch(at, purpose="")
     bench = remembering(world)
-    assert bench.launch(at, purpose="").reused
-    assert not bench.launch(at, purpose="").reused
+    bench.launch(point("y"), purpose="good end")
+    assert bench.launch(at, purpose="search").reused
+    assert not bench.launch(at, purpose="search").reused
 
 
 # -- the plan -----------------------------------------------------------------------------------------------------

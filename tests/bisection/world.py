@@ -125,6 +125,8 @@ class World:
     box: str = "simulated"
     machine: dict[str, object] = field(default_factory=lambda: {"hostname": "sim", "boot_id": "1", "driver": "570.1"})
     logs: Callable[[Point], bytes] = lambda at: b""
+    interpreter: str = "/venv/bin/python"
+    packages: dict[str, str] = field(default_factory=lambda: {"torch": "2.9.1"})
 
     @classmethod
     def at(cls, path: Path, rule: Rule, **more: object) -> World:
@@ -159,11 +161,12 @@ class World:
                 timings={"total": 10.0},
                 machine=self.machine,
             )
-            self.store.save(_record(trial, box=self.box), Attachments(log=self.logs(at)))
+            kept = _record(trial, box=self.box, interpreter=self.interpreter, packages=self.packages)
+            self.store.save(kept, Attachments(log=self.logs(at)))
             return trial
 
 
-def _record(trial: Trial, *, box: str) -> Record:
+def _record(trial: Trial, *, box: str, interpreter: str, packages: Mapping[str, str]) -> Record:
     at = trial.point
     entry = PointEntry(
         name=at.name,
@@ -182,6 +185,8 @@ def _record(trial: Trial, *, box: str) -> Record:
         point=entry,
         content_id=trial.content_id,
         machine=trial.machine,
+        command=(interpreter, "-m", "sglang.launch_server"),
+        provenance={"packages": dict(packages)},
         verdict=verdict_to_json(trial.verdict),
         timings=trial.timings,
     )

@@ -39,8 +39,5 @@ def _one(rig: Rig, question: Question, *, own: Collection[str], fresh: bool, wat
     bench = OnRig(rig, until=question.until, watcher=watcher)
     if fresh:
         return bench
-    ends = {bench.content(question.timeline.good), bench.content(question.timeline.bad)}
     machine = asdict(rig.box.hello())
-    return Remembering(
-        bench, store=rig.store, box=rig.box_name, machine=machine, until=question.until, ends=ends, without=own
-    )
+    return Remembering(bench, store=rig.store, box=rig.box_name, machine=machine, until=question.until, without=own)

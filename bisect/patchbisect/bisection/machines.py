@@ -16,12 +16,7 @@ Machine = Mapping[str, Any]
 
 def hardware(machine: Machine) -> str:
     """Equal for machines on which a verdict may be reused."""
-    return _canonical(machine, HARDWARE)
-
-
-def boot(machine: Machine) -> str:
-    """Equal as long as the machine was not started anew nor changed."""
-    return _canonical(machine, SYSTEM)
+    return json.dumps({name: _plain(machine.get(name)) for name in HARDWARE}, sort_keys=True)
 
 
 def changed(before: Machine, after: Machine) -> Iterator[str]:
@@ -29,10 +24,6 @@ def changed(before: Machine, after: Machine) -> Iterator[str]:
     for name in SYSTEM if before and after else ():
         if _plain(before.get(name)) != _plain(after.get(name)):
             yield f"{name} {_shown(before.get(name))} -> {_shown(after.get(name))}"
-
-
-def _canonical(machine: Machine, names: tuple[str, ...]) -> str:
-    return json.dumps({name: _plain(machine.get(name)) for name in names}, sort_keys=True)
 
 
 def _plain(value: Any) -> Any:

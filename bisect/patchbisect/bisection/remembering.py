@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from patchbisect.bisection.bench import Around, Bench, trial_of
-from patchbisect.bisection.machines import Machine, boot, hardware
+from patchbisect.bisection.machines import Machine, hardware
 from patchbisect.errors import UsageError
 from patchbisect.model import Outcome, Point, Stage
 from patchbisect.records import Store
 from patchbisect.trial import Trial
 from patchbisect.wire import Json
 
+FROM_MEMORY = frozenset({"search", "axes", "band", "together", "proof"})
+"""Purposes that an old verdict may serve. An end, and whatever is launched again, is launched: it shows today."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What the server ran in, besides what its content id says."""
+
+    interpreter: str
+    packages: Mapping[str, str]
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> _Setting | None:
+        """From a record; None where that does not say all of it."""
+        command, packages = document.get("command"), document.get("provenance", {}).get("packages")
+        return cls(interpreter=command[0], packages=dict(packages)) if command and packages else None
+
 
 class Remembering(Around):
-    """A bench that knows what the same content did on the same box and hardware before.
+    """A bench that knows what the same content did before on the same box and hardware, with the same packages.
 
-    Each old verdict stands in for one launch at most: it is one observation. The ``ends`` (content ids) are taken
-    from memory only if the machine has not been started anew since: an old baseline is what a bisection must not trust.
+    Each old verdict stands in for one launch at most: it is one observation. Which packages there are today is known
+    from the last launch, so nothing is taken from memory before there was one.
     ``without`` are records that count otherwise: those of the journal that is resumed.
     """
 
@@ -31,34 +49,55 @@ class Remembering(Around):
         box: str,
         machine: Machine,
         until: Stage,
-        ends: Collection[str],
         without: Collection[str] = (),
     ) -> None:
         super().__init__(inner)
         self.store = store
         self._lock = threading.Lock()
-        self._known: dict[str, str] = {}
+        self._today: _Setting | None = None
+        self._known: dict[str, tuple[str, _Setting]] = {}
         for document in store.documents():
-            if document["id"] not in without and _counts(document, box=box, machine=machine, until=until, ends=ends):
-                self._known[document["content_id"]] = document["id"]
+            setting = _Setting.of(document)
+            if setting and document["id"] not in without and _counts(document, box=box, machine=machine, until=until):
+                self._known[document["content_id"]] = document["id"], setting
 
     def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
-        with self._lock:
-            known = self._known.pop(self.content(point), None)
+        known = self._recalled(point) if purpose in FROM_MEMORY else None
         if known is not None:
-            return trial_of(self.store.load(known), point, reused=True)
-        return self.inner.launch(point, purpose=purpose, settle=settle, record=record)
+            return known
+        trial = self.inner.launch(point, purpose=purpose, settle=settle, record=record)
+        self._look_around(trial)
+        return trial
+
+    def rejoin(self, point: Point, *, record: str, settle: bool = False) -> Trial | None:
+        trial = self.inner.rejoin(point, record=record, settle=settle)
+        if trial is not None:
+            self._look_around(trial)
+        return trial
+
+    def _recalled(self, point: Point) -> Trial | None:
+        content = self.content(point)
+        with self._lock:
+            if content not in self._known or self._known[content][1] != self._today:
+                return None
+            record, _ = self._known.pop(content)
+        return trial_of(self.store.load(record), point, reused=True)
+
+    def _look_around(self, trial: Trial) -> None:
+        """Learn from a launch of today what the box runs with."""
+        setting = _Setting.of(self.store.load(trial.record).model_dump())
+        if setting is not None:
+            with self._lock:
+                self._today = setting
 
 
-def _counts(document: Json, *, box: str, machine: Machine, until: Stage, ends: Collection[str]) -> bool:
-    there = document.get("machine", {})
-    same = boot if document.get("content_id") in ends else hardware
+def _counts(document: Json, *, box: str, machine: Machine, until: Stage) -> bool:
     return (
         document.get("origin", "trial") == "trial"
         and document["box"] == box
         and document["point"]["until"] == until.value
         and document["verdict"]["outcome"] != Outcome.VOID.value
-        and same(there) == same(machine)
+        and hardware(document.get("machine", {})) == hardware(machine)
     )
 
 
