@@ -97,6 +97,7 @@ def test_code_changed_by_hand_is_set_aside_and_said(box: Box, upstream: FakeSgla
     commit = upstream.commit(["--line", "hello"])
     code = box.put_code(upstream.path, commit)
     file = Path(code.path, "sglang", "behaviour.py")
+    file.chmod(0o644)
     file.write_text(file.read_text().replace("hello", "jello"))
     with pytest.raises(WrongCode):
         box.start(LaunchSpec("a", (sys.executable, "-m", "sglang.launch_server"), code=code))
@@ -105,6 +106,22 @@ def test_code_changed_by_hand_is_set_aside_and_said(box: Box, upstream: FakeSgla
     aside = Path(again.note.rpartition(" ")[2])
     assert "jello" in (aside / "python" / "sglang" / "behaviour.py").read_text()
     assert run_code(box, again, "b")[0].log == b"hello\n"
+
+
+def test_a_file_that_trees_share_and_that_was_changed_by_hand_spoils_neither(box: Box, upstream: FakeSglang) -> None:
+    one = upstream.commit(["--line", "one"], files={"shared.py": "SAME = 1\n"})
+    two, three = upstream.commit(["--line", "two"]), upstream.commit(["--line", "three"])
+    first, second = box.put_code(upstream.path, one), box.put_code(upstream.path, two)
+    files = [Path(code.path, "sglang", "shared.py") for code in (first, second)]
+    assert files[0].samefile(files[1]), "linked, not written anew"
+    before = files[0].stat()
+    files[0].chmod(0o644)
+    files[0].write_text("SAME = 2\n")
+    os.utime(files[0], ns=(before.st_atime_ns, before.st_mtime_ns))
+    for commit in (three, two, one):
+        code = box.put_code(upstream.path, commit)
+        assert code.placed
+        assert Path(code.path, "sglang", "shared.py").read_text() == "SAME = 1\n"
 
 
 def test_a_file_added_by_hand_is_noticed(box: Box, upstream: FakeSglang) -> None:

@@ -8,7 +8,7 @@ import shutil
 import time
 
 from .base import Json, boot_id, free_gb, locked, read_json, write_json, write_reserved
-from .gpus import Gpus
+from .gpus import Gpus, device_files
 from .lease import LeaseBook
 from .processes import describe, port_holder, shared_memory
 from .rundir import RunDir, all_runs, remove_dead_links, remove_tmpdir, unfinished_runs
@@ -36,6 +36,8 @@ class Cleaner:
                 faults.append(f"launch {run.id} was kept running on purpose (port {run.state()['port']})")
                 continue
             was_running = bool(run.members())
+            if was_running:  # its own client may still be there, and must not take our kill for the server's end
+                write_json(run.file("swept.json"), {"by": self._leases.holder(self._fence)})
             report = self.end(run, grace_s=0.0)
             faults += report["faults"]
             if was_running:
@@ -66,7 +68,7 @@ class Cleaner:
         """Foreign processes on the GPUs, and memory above the baseline after ``wait_s`` to let it fall."""
         gpus = Gpus(self._box["gpus"])
         if gpus.source == "none":
-            return []
+            return [unreadable(gpus)] if device_files() else []
         deadline = time.monotonic() + wait_s
         while True:
             faults = self._gpu_faults_now(gpus)
@@ -82,8 +84,11 @@ class Cleaner:
         kept = read_json(book) or {}
         same = kept.get("boot") == boot_id() and kept.get("driver") == gpus.driver
         baseline = dict(kept["used_gb"]) if same else {}
+        found = gpus.read()
+        if not found:
+            return [unreadable(gpus)]
         faults = []
-        for gpu in gpus.read():
+        for gpu in found:
             usual = baseline.get(gpu.uuid, self._box["gpu_idle_gb"])
             if gpu.used_gb > usual + self._box["gpu_slack_gb"]:
                 faults.append(f"GPU {gpu.number} holds {gpu.used_gb:.1f} GiB that no process owns (idle: {usual:.1f})")
@@ -141,14 +146,24 @@ class Cleaner:
         if gpus is not None:
             if gpus.driver != state["driver"]:
                 found.append(f"the driver was {state['driver']} and is now {gpus.driver or 'gone'}")
-            missing = set(state["gpus"]) - {gpu.uuid for gpu in gpus.read()}
+            missing = set(state["gpus"])
+            for _ in range(2):  # one failed reading is no proof
+                missing -= {gpu.uuid for gpu in gpus.read()}
             found += [f"GPU {uuid} fell off ({gpus.why})" for uuid in sorted(missing)]
-        taken = self._leases.taken_over(state["fence"])
+        by = (read_json(run.file("swept.json")) or {}).get("by")
+        if by:
+            found.append(f"the launch was ended as a leftover by another command of {by}")
+        taken = self._leases.taken_over(state["fence"], own=self._fence, gpus=self._box["gpus"])
         if taken:
             found.append(f"the lease of the box was taken over during the launch by {taken}")
         if free_gb(run.path) < 1 / 1024:
             found.append(f"the disk of {run.path} is full")
         return sorted(set(found))
+
+
+def unreadable(gpus: Gpus) -> str:
+    """Memory that nobody can read may be full: that is not clean."""
+    return f"the GPUs of this machine cannot be read ({gpus.why}): pip install nvidia-ml-py for the agent's Python"
 
 
 def build_folders() -> list[str]:

@@ -6,14 +6,24 @@ import contextlib
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import time
+from typing import NamedTuple
 
 from .base import Refused, read_json, write_json
 from .git import blob_mtime, borrowable_objects, git, tree_id
 from .rundir import unfinished_runs
 
 KEEP_TREES = 24
+
+
+class Entry(NamedTuple):
+    """One file of a tree: its path in it, its mode as git has it, and the time stamp that its content has."""
+
+    name: str
+    mode: str
+    stamp: int
 
 
 class CodeStore:
@@ -104,32 +114,47 @@ class CodeStore:
         if written:
             self._check_out(tree, home)
         self._link_built(commit, home, build=build, sources=sources)
+        if written and self.proven(tree) != tree:  # what was linked had been changed by hand, its time stamp kept
+            shutil.rmtree(home)
+            self._check_out(tree, home, link=False)
+            self._link_built(commit, home, build=build, sources=sources)
         if written and self.proven(tree) != tree:
             raise Refused("wrong-code", f"the files written to {home} do not have the tree id {tree}")
         os.utime(f"{home}/tree.json")
         self._collect(keep=tree)
         return written, note
 
-    def _check_out(self, tree: str, home: str) -> None:
+    def _check_out(self, tree: str, home: str, *, link: bool = True) -> None:
+        """Write ``tree``. Files that another tree has too are linked to it: creating 10,000 of them takes seconds."""
         partial = f"{self._trees}/.{tree}.{os.getpid()}"
         target = f"{partial}/python/sglang"
         index = {"GIT_INDEX_FILE": f"{partial}/index"}
         os.makedirs(target)
         try:
             git("read-tree", tree, repo=self.repo, env=index)
-            git("--work-tree", target, "checkout-index", "--all", f"--prefix={target}/", repo=self.repo, env=index)
-            listing = git("ls-files", "--stage", "-z", repo=self.repo, env=index)
+            entries = self._entries(tree)
+            others = [f"{self.path(other)}/sglang" for other in self._newest(3)]
+            missing = entries if not link else [one for one in entries if not link_same(one, others, target)]
+            names = "".join(f"{entry.name}\0" for entry in missing).encode("utf-8", "surrogateescape")
+            words = ("checkout-index", "--stdin", "-z", f"--prefix={target}/")
+            git("--work-tree", target, *words, repo=self.repo, env=index, stdin=names)
             os.unlink(f"{partial}/index")
-            for line in filter(None, listing.split("\0")):
-                about, _, name = line.partition("\t")
-                stamp = blob_mtime(about.split()[1])
-                os.utime(f"{target}/{name}", (stamp, stamp), follow_symlinks=False)
-            for other in self._newest(3):
-                link_bytecode(f"{self.path(other)}/sglang", target)
+            for entry in missing:
+                seal(f"{target}/{entry.name}", entry)
+            for other in others:
+                link_bytecode(other, target)
             write_json(f"{partial}/tree.json", {"built": "", "linked": []})
             os.rename(partial, home)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+    def _entries(self, tree: str) -> list[Entry]:
+        found = []
+        for line in filter(None, git("ls-tree", "-r", "-z", tree, repo=self.repo).split("\0")):
+            about, _, name = line.partition("\t")
+            mode, _, blob = about.split()
+            found.append(Entry(name=name, mode=mode, stamp=blob_mtime(blob)))
+        return found
 
     def _link_built(self, commit: str, home: str, *, build: list[str], sources: list[str]) -> None:
         """Link in what git does not track: made from the same sources in the checkout, or by the build command."""
@@ -224,6 +249,30 @@ def link_or_copy(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:  # another file system, or one without links
         shutil.copy2(source, target)
+
+
+def link_same(entry: Entry, others: list[str], target: str) -> bool:
+    """Link the file of that content from one of the trees ``others``; False where none has it at that path."""
+    if entry.mode == "120000":
+        return False
+    for other in others:
+        try:
+            about = os.lstat(f"{other}/{entry.name}")
+            executable = bool(about.st_mode & stat.S_IXUSR)
+            if about.st_mtime == entry.stamp and executable == (entry.mode == "100755"):
+                os.makedirs(os.path.dirname(f"{target}/{entry.name}"), exist_ok=True)
+                os.link(f"{other}/{entry.name}", f"{target}/{entry.name}")
+                return True
+        except OSError:  # not there, or a file system without links
+            continue
+    return False
+
+
+def seal(path: str, entry: Entry) -> None:
+    """Give a file the time stamp of its content, and take away the permission to write: other trees may link it."""
+    if entry.mode != "120000":
+        os.chmod(path, 0o555 if entry.mode == "100755" else 0o444)
+    os.utime(path, (entry.stamp, entry.stamp), follow_symlinks=False)
 
 
 def link_bytecode(source: str, target: str) -> None:

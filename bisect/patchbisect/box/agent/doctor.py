@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from .base import Json, Refused, free_gb
 from .dossier import py_spy
 from .git import borrowable_objects, git
-from .gpus import Gpus
+from .gpus import Gpus, device_files
 from .lease import LeaseBook, default_lease_dir
 
 OLDEST_GIT = (2, 25)
@@ -108,7 +108,7 @@ def _lease(directory: str, box: Json) -> Iterator[Json]:
 def _gpus(directory: str, box: Json) -> Iterator[Json]:
     gpus = Gpus(box["gpus"])
     found = gpus.read()
-    if not glob.glob("/dev/nvidia[0-9]*") and not found:
+    if not device_files() and not found:
         yield _right("GPUs", "none on this machine")
     elif gpus.source == "none" or not found:
         yield _fault("GPUs", f"there are some, but they cannot be read: {gpus.why}", "pip install nvidia-ml-py there")

@@ -20,12 +20,14 @@ GIT_ENV = {
 """No smudge filter, hook path or line-ending setting of the user may change a byte of the code."""
 
 
-def git(*words: str, repo: str = "", env: dict[str, str] | None = None, cwd: str | None = None) -> str:
+def git(
+    *words: str, repo: str = "", env: dict[str, str] | None = None, cwd: str | None = None, stdin: bytes = b""
+) -> str:
     """The output of one git command. Raises Refused with git's own words."""
     command = ["git", *(["--git-dir", repo] if repo else []), *words]
     merged = {**{k: v for k, v in os.environ.items() if not k.startswith("GIT_")}, **GIT_ENV, **(env or {})}
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=merged, cwd=cwd, check=False)
+        done = subprocess.run(command, input=stdin, capture_output=True, env=merged, cwd=cwd, check=False)
     except FileNotFoundError:
         raise Refused("no-git", "there is no git on the box", "install git on the box") from None
     if done.returncode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -11,20 +12,25 @@ from .base import GIB
 
 
 class Gpu(NamedTuple):
-    """One reading. ``util`` is percent; sizes are GiB."""
+    """One reading. ``util`` is percent, None where it cannot be told (a GPU cut up by MIG); sizes are GiB."""
 
     number: int
     uuid: str
     name: str
     total_gb: float
     used_gb: float
-    util: float
+    util: float | None
 
 
 class GpuProcess(NamedTuple):
     number: int
     pid: int
     used_gb: float
+
+
+def device_files() -> list[str]:
+    """What the driver put into /dev for the GPUs of this machine; readable or not, they are there."""
+    return sorted(glob.glob("/dev/nvidia[0-9]*"))
 
 
 class Gpus:
@@ -91,18 +97,25 @@ class Gpus:
                     memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
                     names = (self._nvml.nvmlDeviceGetUUID(handle), self._nvml.nvmlDeviceGetName(handle))
                     uuid, name = (text.decode() if isinstance(text, bytes) else str(text) for text in names)
-                    util = float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+                    util = self._util(handle)
                     found.append(Gpu(index, uuid, name, memory.total / GIB, memory.used / GIB, util))
             except Exception as problem:
                 self.why = f"NVML: {problem}"
         return found
+
+    def _util(self, handle: Any) -> float | None:
+        """Not a reason to lose the reading of the memory: a GPU cut up by MIG has no utilisation."""
+        try:
+            return float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+        except Exception:
+            return None
 
     def _read_smi(self) -> list[Gpu]:
         rows = self._smi("--query-gpu=index,uuid,name,memory.total,memory.used,utilization.gpu")
         found = []
         for index, uuid, name, total, used, util in (row for row in rows if len(row) == 6):
             if not self._wanted or int(index) in self._wanted:
-                load = float(util) if util.replace(".", "").isdigit() else 0.0
+                load = float(util) if util.replace(".", "").isdigit() else None
                 found.append(Gpu(int(index), uuid, name, float(total) / 1024, float(used) / 1024, load))
         return found
 

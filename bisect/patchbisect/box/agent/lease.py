@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .base import Json, Refused, boot_id, read_json, since_boot, write_reserved
 
@@ -109,12 +109,22 @@ class LeaseBook:
         with self._open() as book:
             return {lease["fence"] for lease in book["leases"]}
 
-    def taken_over(self, fence: int) -> str:
-        """Who holds what the lease ``fence`` held, if somebody else does."""
+    def holder(self, fence: int) -> str:
+        """Whose the lease ``fence`` is, and what for; empty where there is none."""
+        with self._open() as book:
+            found = [one["holder"] for one in book["leases"] if one["fence"] == fence]
+            return "".join("{owner} on {host} ({reason})".format(**holder) for holder in found)
+
+    def taken_over(self, fence: int, *, own: int = 0, gpus: Sequence[int] = ()) -> str:
+        """Who holds what the lease ``fence`` held (``gpus``; none: the whole machine), if somebody else does.
+
+        Whoever holds ``own`` asks: a client that comes back after its death has a new lease, and is nobody else.
+        """
         with self._open() as book:
             if any(lease["fence"] == fence for lease in book["leases"]):
                 return ""
-            later = [one["holder"] for one in book["leases"] if one["fence"] > fence]
+            others = [one for one in book["leases"] if one["fence"] > fence and one["fence"] != own]
+            later = [one["holder"] for one in others if overlap(one["gpus"], list(gpus))]
             return " and ".join(f"{holder['owner']} on {holder['host']}" for holder in later)
 
     def _lost(self, fence: int, book: Json) -> Refused:

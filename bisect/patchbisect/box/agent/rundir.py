@@ -131,6 +131,7 @@ OUR_FILES = frozenset(
         "samples.jsonl",
         "exit.json",
         "ended.json",
+        "swept.json",
         "followed",
         "supervised",
         "starting",

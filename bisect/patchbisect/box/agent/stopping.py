@@ -31,19 +31,22 @@ def sweep_build_locks(folders: list[str], *, since: float) -> list[str]:
     ``torch.utils.cpp_extension`` guards a build with a file named ``lock`` (``FileBaton``: it exists, so it is
     held). It is stale when it was made after the launch began and no living process has it open.
     """
-    locks = {
-        os.path.join(folder, "lock")
-        for top in folders
-        for folder, _, files in os.walk(top)
-        if "lock" in files and os.stat(os.path.join(folder, "lock")).st_mtime >= since
-    }
-    stale = {path for path in locks if owned_by_us(path)}
+    locks = {os.path.join(folder, "lock") for top in folders for folder, _, files in os.walk(top) if "lock" in files}
+    stale = {path for path in locks if owned_by_us(path) and made_since(path, since)}
     if stale:
         stale -= {path for pid in process_table() for path in open_files(pid)}
     for path in stale:
         with contextlib.suppress(OSError):
             os.unlink(path)
     return sorted(stale)
+
+
+def made_since(path: str, since: float) -> bool:
+    """Not so where it is gone: a build of somebody else ends when it likes."""
+    try:
+        return os.stat(path).st_mtime >= since
+    except OSError:
+        return False
 
 
 def owned_by_us(path: str) -> bool:

@@ -166,6 +166,8 @@ class Supervisor:
         self._shm_at = 0.0
         self._followed = (0, time.monotonic())
         self._boot_gpus = {gpu.uuid for gpu in self._gpus.read()}
+        self._missing: set[str] = set()
+        """GPUs that the last reading lacked: one that two in a row lack has fallen off."""
 
     def start(self) -> None:
         """Raises OSError when the program is not there."""
@@ -187,9 +189,13 @@ class Supervisor:
         self._children.append(server)
         about = read_proc(server.pid)
         self._server = (server.pid, about.start if about else 0)
-        self._save_state()
-        if self._order["python"]:
-            self._start_probe(env)
+        try:
+            self._save_state()
+            if self._order["python"]:
+                self._start_probe(env)
+        except OSError:  # a launch that nobody knows of must not live
+            end_session(server)
+            raise
 
     def _set_space_aside(self) -> None:
         """For what must be written even when the server fills the disk."""
@@ -354,7 +360,7 @@ class Supervisor:
         net = max(0, received - self._net[1]) * 8 / 1000 / max(now - self._net[0], 1e-3)
         self._cpu, self._net = (now, ticks), (now, received)
         gpus = self._read_gpus(now)
-        self._look_at_gpus(gpus, kin)
+        self._look_for_foreigners(kin)
         ranks = {rank_of(self._known.get((proc.pid, proc.start), "")) for proc in kin} - {None}
         signals = {
             "alive": self._died_at is None,
@@ -368,7 +374,8 @@ class Supervisor:
             "rank_exit": self._rank_exit,
         }
         if gpus:
-            signals["gpu_util"] = max(gpu.util for gpu in gpus)
+            loads = [gpu.util for gpu in gpus if gpu.util is not None]
+            signals.update({"gpu_util": max(loads)} if loads else {})
             signals["gpu_used_gb"] = round(max(gpu.used_gb for gpu in gpus), 3)
         self._try_write("signals.json", signals)
         line = {**signals, "t": round(time.time(), 3), "gpus": [[g.number, round(g.used_gb, 3), g.util] for g in gpus]}
@@ -387,11 +394,16 @@ class Supervisor:
         """NVML answers in a millisecond; nvidia-smi takes a good part of a second, so it is asked seldom."""
         if self._gpus.source == "nvml" or now - self._readings[0] > SMI_EVERY_S:
             self._readings = (now, self._gpus.read())
+            self._look_for_missing()
         return self._readings[1]
 
-    def _look_at_gpus(self, gpus: list[Gpu], kin: list[Proc]) -> None:
-        for uuid in self._boot_gpus - {gpu.uuid for gpu in gpus}:
+    def _look_for_missing(self) -> None:
+        missing = self._boot_gpus - {gpu.uuid for gpu in self._readings[1]}
+        for uuid in missing & self._missing:
             self._changed[f"GPU {uuid} fell off ({self._gpus.why})"] = None
+        self._missing = missing
+
+    def _look_for_foreigners(self, kin: list[Proc]) -> None:
         if self._gpus.source == "nvml":
             mine = {pid for pid, _ in self._known} | {proc.pid for proc in kin}
             for one in self._gpus.processes():
@@ -409,6 +421,14 @@ class Supervisor:
             "kernel": kernel_kills({pid for pid, _ in self._known})[:5],
         }
         write_reserved(self._run.file("exit.json"), record)
+
+
+def end_session(leader: subprocess.Popen[bytes]) -> None:
+    """Kill the process that was just started, and what it started in its session."""
+    for proc in process_table().values():
+        if proc.session == leader.pid:
+            send_signal(proc, signal.SIGKILL)
+    leader.wait()
 
 
 def wake(pipe: int, what: bytes) -> None:
