@@ -2,11 +2,12 @@
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
-from patchbisect.bisection import Shut, conduct, finding_to_json, forecast, plan_to_json
+from patchbisect.bisection import AnswerKind, Shut, conduct, finding_to_json, forecast, plan_to_json
 from patchbisect.bisection.amending import known_content, mark_content, reasons_of, take_back
 from patchbisect.bisection.fleet import Fleet
 from patchbisect.bisection.remembering import Remembering
@@ -15,7 +16,7 @@ from patchbisect.journal import Journal
 from patchbisect.model import Stage
 from patchbisect.search import Rates
 from tests.bisection.test_running import across
-from tests.bisection.world import READY, World, broken_by, found, point, question, queue, slugs
+from tests.bisection.world import FAILS, READY, World, broken_by, found, point, question, queue, slugs
 
 MACHINE = {"hostname": "sim", "boot_id": "1", "driver": "570.1"}
 
@@ -29,12 +30,109 @@ def journal_in(path):
 # -- several boxes ------------------------------------------------------------------------------------------------
 
 
+def fleet(*worlds, notify=print):
+    """These worlds as boxes of one host: each has its own part of the GPUs."""
+    for number, world in enumerate(worlds):
+        world.box = f"box{number}"
+        world.machine = {"hostname": "sim", "boot_id": "1", "driver": "570.1", "gpus": [{"index": number}]}
+    return Fleet({world.box: world for world in worlds}, notify=notify)
+
+
 def test_boxes_work_side_by_side_and_reach_the_answer(tmp_path):
     boxes = [World.at(tmp_path, broken_by("p21")) for _ in range(3)]
-    finding = found(Fleet(boxes, notify=print), question(32))
+    finding = found(fleet(*boxes), question(32))
     assert finding.culprit.subject == "p21"
     assert sum(len(box.launched) for box in boxes) == finding.launches
     assert all(box.launched for box in boxes)
+
+
+def test_two_boxes_of_one_host_are_two_machines(tmp_path):
+    boxes = [World.at(tmp_path, broken_by("p21")) for _ in range(2)]
+    finding = found(fleet(*boxes), question(32))
+    assert "sentinel" not in [step.purpose for step in finding.steps]
+
+
+class Replaced(World):
+    """A machine that is another one at each launch."""
+
+    def launch(self, at, **more):
+        self.machine = {**self.machine, "boot_id": str(len(self.launched))}
+        return super().launch(at, **more)
+
+
+def test_a_box_that_changes_is_asked_for_both_ends_itself_and_they_ask_for_no_more(tmp_path):
+    steady, unsteady = World.at(tmp_path, broken_by("p21")), Replaced.at(tmp_path, broken_by("p21"))
+    finding = found(fleet(steady, unsteady), question(32))
+    assert finding.culprit.subject == "p21"
+    sentinels = [step.trial for step in finding.steps if step.purpose == "sentinel"]
+    assert {trial.box for trial in sentinels} == {"box1"}
+    others = [step for step in finding.steps if step.purpose != "sentinel" and step.trial.box == "box1"]
+    assert 2 <= len(sentinels) <= 2 * (len(others) - 1)
+
+
+def test_only_what_ran_on_the_box_that_drifted_is_lost(tmp_path):
+    class Worn(Replaced):
+        def launch(self, at, **more):
+            if len(self.launched) > 1:
+                self.rule = lambda _: FAILS
+            return super().launch(at, **more)
+
+    steady, worn = World.at(tmp_path, broken_by("p21")), Worn.at(tmp_path, broken_by("p21"))
+    finding = found(fleet(steady, worn), question(32))
+    assert finding.answer is AnswerKind.INCONCLUSIVE
+    assert set(finding.lost) == {step.trial.record for step in finding.steps if step.trial.box == "box1"}
+
+
+class Running(World):
+    """A box on which nothing may happen while a launch is joined again, and on which two never run at once."""
+
+    def __post_init__(self):
+        self.alone = threading.Lock()
+
+    def launch(self, at, **more):
+        assert self.alone.acquire(blocking=False), "two at once on one box"
+        try:
+            return super().launch(at, **more)
+        finally:
+            self.alone.release()
+
+    def rejoin(self, at, *, record, settle=False):
+        assert self.alone.acquire(blocking=False), "two at once on one box"
+        try:
+            self.joining.set()
+            assert self.go_on.wait(10)
+            return World.launch(self, at, purpose="", record=record)
+        finally:
+            self.alone.release()
+
+
+def test_a_box_on_which_a_launch_is_joined_is_not_free(tmp_path):
+    joined, other = Running.at(tmp_path, broken_by("p6")), Running.at(tmp_path, broken_by("p6"))
+    joined.joining, joined.go_on = threading.Event(), threading.Event()
+    both = fleet(joined, other)
+    with ThreadPoolExecutor() as pool:
+        rejoined = pool.submit(both.rejoin, point("x"), record="20260101-000000-aaaa")
+        assert joined.joining.wait(10)
+        assert both.launch(point("y"), purpose="search").box == "box1"
+        assert both.launch(point("z"), purpose="search").box == "box1"
+        joined.go_on.set()
+        assert rejoined.result(10).box == "box0"
+    assert joined.launched == ["x"]
+
+
+def test_a_box_that_fails_when_a_launch_is_to_be_joined_is_left_out(tmp_path):
+    class Unreachable(World):
+        def rejoin(self, at, **more):
+            raise BoxError("no route to host")
+
+    said = []
+    gone, alive = Unreachable.at(tmp_path, broken_by("p6")), World.at(tmp_path, broken_by("p6"))
+    both = fleet(gone, alive, notify=said.append)
+    assert both.rejoin(point("x"), record="20260101-000000-aaaa") is None
+    assert said == ["box box0 is left out from now on: no route to host"]
+    assert both.launch(point("x"), purpose="search").box == "box1"
+    with pytest.raises(BoxError, match="box box0 is left out"):
+        both.launch(point("x"), purpose="sentinel", box="box0")
 
 
 class Free(World):
@@ -57,15 +155,15 @@ class Dead(World):
 def test_a_box_that_dies_loses_its_trial_only(tmp_path):
     dead, alive = Dead.at(tmp_path, broken_by("p6")), World.at(tmp_path, broken_by("p6"))
     said = []
-    finding = found(Fleet([dead, alive], notify=said.append), question(16))
+    finding = found(fleet(dead, alive, notify=said.append), question(16))
     assert finding.culprit.subject == "p6"
     assert len(dead.launched) == 1
-    assert said == ["a box is left out from now on: no route to host"]
+    assert said == ["box box0 is left out from now on: no route to host"]
     assert finding.launches == len(alive.launched)
 
 
 def test_when_every_box_is_dead_the_box_is_at_fault(tmp_path):
-    fleet = Fleet([Dead.at(tmp_path, broken_by("p6")) for _ in range(2)], notify=print)
+    fleet = fleet(*(Dead.at(tmp_path, broken_by("p6")) for _ in range(2)))
     with pytest.raises(BoxError, match="no route to host"):
         found(fleet, question())
 
@@ -89,7 +187,7 @@ def test_an_interruption_ends_the_launches_of_the_other_boxes(tmp_path):
 
     first, second = Free.at(tmp_path, interrupted), Free.at(tmp_path, waiting)
     with pytest.raises(KeyboardInterrupt):
-        found(Fleet([first, second], notify=print), question(16))
+        found(fleet(first, second), question(16))
     assert first.cancelled.is_set()
 
 

@@ -392,6 +392,7 @@ def test_a_patch_that_breaks_only_with_a_flag(tmp_path):
     assert [change.subject for change in finding.candidates] == ["p4", "eagle"]
     assert statuses(finding)[Claim.ALONE_BAD] == "confirmed"
     assert any(name.startswith("HEAD with queue at 3 of 6") for name in world.launched)
+    assert len(world.launched) <= 14
 
 
 def test_a_flag_and_a_patch_that_each_break_it_are_both_named(tmp_path):

@@ -149,7 +149,7 @@ class World:
     def rejoin(self, at: Point, *, record: str, settle: bool = False) -> Trial | None:
         return self.launch(at, purpose="", record=record) if record in self.running else None
 
-    def launch(self, at: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
+    def launch(self, at: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
         with _LAUNCHING:
             self.launched.append(at.name)
             known = self.store.ids()
@@ -160,6 +160,7 @@ class World:
                 verdict=self.rule(at),
                 timings={"total": 10.0},
                 machine=self.machine,
+                box=self.box,
             )
             kept = _record(trial, box=self.box, interpreter=self.interpreter, packages=self.packages)
             self.store.save(kept, Attachments(log=self.logs(at)))

@@ -136,8 +136,8 @@ def test_a_flag_among_the_patches_of_the_shipped_queue(project: Project, bisect:
 
 @pytest.mark.full
 def test_an_environment_variable(project: Project, bisect: Bisect) -> None:
-    finding = bisect(project, bad_sets=("env:SGLANG_CPU_OMP_THREADS_BIND=nowhere", "flag:log-level=info"))
-    assert blamed(finding) == ["SGLANG_CPU_OMP_THREADS_BIND"]
+    finding = bisect(project, bad_sets=("env:SGLANG_LOGGING_CONFIG_PATH=/nowhere.json", "flag:log-level=info"))
+    assert blamed(finding) == ["SGLANG_LOGGING_CONFIG_PATH"]
     assert statuses(finding) == {"confirmed"}
 
 

@@ -25,8 +25,10 @@ class Bench(Protocol):
     def content(self, point: Point) -> str:
         """The point's content id. Raises PointUnbuildable."""
 
-    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
+    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
         """One launch; with ``settle`` a server that is ready must stay so for a while. ``record`` is its id.
+
+        ``box`` names the one it must be launched on, where there are several.
 
         Raises BoxError where box or link fail, PointUnbuildable.
         """
@@ -57,8 +59,8 @@ class Around:
     def content(self, point: Point) -> str:
         return self.inner.content(point)
 
-    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
-        return self.inner.launch(point, purpose=purpose, settle=settle, record=record)
+    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
+        return self.inner.launch(point, purpose=purpose, settle=settle, record=record, box=box)
 
     def rejoin(self, point: Point, *, record: str, settle: bool = False) -> Trial | None:
         return self.inner.rejoin(point, record=record, settle=settle)
@@ -95,7 +97,7 @@ class OnRig:
     def difference(self, before: Base, after: Base) -> Patch:
         return self.rig.mirror.difference(before, after)
 
-    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
+    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
         self.watcher.step(f"{purpose}: {point.name}")
         return run_trial(
             self.rig,
@@ -135,19 +137,20 @@ class Journaled(Around):
             self._waiting.setdefault(entry.data["content_id"], deque()).append(entry)
         self._running = {entry.data["content_id"]: entry.data["record"] for entry in left_running(journal)}
 
-    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
+    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
         content = self.content(point)
         with self._lock:
-            waiting = self._waiting.get(content)
-            if waiting:
-                entry = waiting.popleft()
-                return trial_of(self.store.load(entry.data["record"]), point, reused=entry.data["reused"])
+            for entry in tuple(self._waiting.get(content, ())):
+                kept = self.store.load(entry.data["record"])
+                if box in ("", kept.box):
+                    self._waiting[content].remove(entry)
+                    return trial_of(kept, point, reused=entry.data["reused"])
             running = self._running.pop(content, "")
         trial = self.inner.rejoin(point, record=running, settle=settle) if running else None
         if trial is None:
             record = record or new_id()
             self._note("intent", purpose=purpose, point=point.name, content_id=content, record=record)
-            trial = self.inner.launch(point, purpose=purpose, settle=settle, record=record)
+            trial = self.inner.launch(point, purpose=purpose, settle=settle, record=record, box=box)
         event = "void" if is_transient(trial.verdict) else "trial"
         self._note(
             event, purpose=purpose, point=point.name, content_id=content, record=trial.record, reused=trial.reused
@@ -205,4 +208,5 @@ def trial_of(record: Record, point: Point, *, reused: bool = False) -> Trial:
         timings=record.timings,
         reused=reused,
         machine=record.machine,
+        box=record.box,
     )

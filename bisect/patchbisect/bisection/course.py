@@ -21,6 +21,9 @@ from patchbisect.trial import Trial
 # How often a launch is tried when our side or the machine failed (transient void).
 VOID_TRIES = 3
 
+# An end that is launched again to see whether it still says what it said, and how often it may fail to.
+SENTINEL, SENTINEL_TRIES = "sentinel", 3
+
 Marks = Mapping[str, Observation]
 """What a person said of a content id; it stands in for a launch."""
 
@@ -98,9 +101,10 @@ class Course:
         self.sentinels: tuple[tuple[Spot, Observation], ...] = ()
         """Both ends with what they are known to say."""
         self._tried: list[tuple[Spot, Trial | None]] = []
-        self._sound = 0
-        """So many launches were made before the last sentinel that was as it should be."""
+        self._sound: dict[str, int] = {}
+        """By box: so many launches were made before the last sentinels there that were as they should be."""
         self._machines: dict[str, Machine] = {}
+        """By box, as it was at its last launch that was no sentinel."""
 
     def look(self, spot: Spot, *, purpose: str) -> Seen:
         """What the spot says: launched, unless it cannot be built or a person has marked it.
@@ -109,7 +113,7 @@ class Course:
         """
         return self.note(spot, self.try_out(spot, purpose=purpose), purpose=purpose)
 
-    def try_out(self, spot: Spot, *, purpose: str) -> Trial | None:
+    def try_out(self, spot: Spot, *, purpose: str, box: str = "") -> Trial | None:
         """The launch of ``look`` by itself, for another thread; None where there is nothing to launch."""
         if spot.unbuildable:
             self.notify(f"{spot.point.name} cannot be built: {spot.unbuildable}")
@@ -118,7 +122,7 @@ class Course:
             return _marked(spot, self.marks[spot.content])
         for _ in range(VOID_TRIES):
             late = self.judge is None or self.judge.late
-            trial = self.bench.launch(spot.point, purpose=purpose, settle=late)
+            trial = self.bench.launch(spot.point, purpose=purpose, settle=late, box=box)
             if not is_transient(trial.verdict):
                 return trial
             self.notify(f"void: {trial.verdict.why}")
@@ -135,33 +139,38 @@ class Course:
             self.steps.append(
                 Step(purpose=purpose, position=spot.position, observation=observation, trial=trial, why=why)
             )
-            if not trial.reused:
+            # A machine that changes under its sentinels is noticed at its next launch: none of them starts others.
+            if not trial.reused and purpose != SENTINEL:
                 self._watch_machine(trial)
         return self._seen(spot, trial)
 
     def _watch_machine(self, trial: Trial) -> None:
         """A machine that changed is trusted again only when both ends still say what they said."""
-        name = str(trial.machine.get("hostname", ""))
-        before = self._machines.get(name, {})
-        self._machines[name] = trial.machine
+        before = self._machines.get(trial.box, {})
+        self._machines[trial.box] = trial.machine
         different = ", ".join(changed(before, trial.machine))
         if different and self.sentinels:
             self.notify(f"the machine changed ({different}): launching both ends again")
             for spot, wanted in self.sentinels:
-                self.sentinel(spot, wanted, why=f"the machine changed ({different})")
-            self._sound = len(self.steps)
+                self.sentinel(spot, wanted, why=f"the machine changed ({different})", box=trial.box)
+            self._sound[trial.box] = len(self.steps)
 
-    def sentinel(self, spot: Spot, wanted: Observation, *, why: str) -> bool:
+    def sentinel(self, spot: Spot, wanted: Observation, *, why: str, box: str = "") -> bool:
         """Launch an end again, three times at most; whether it was at once what it should be.
 
-        Raises Drifted where it never is: then nothing since the last sound sentinel counts.
+        On ``box``, where it is one box that is in doubt. Raises Drifted where the end never is what it should be:
+        then nothing counts that was launched there since the last sound sentinels.
         """
-        for attempt in range(VOID_TRIES):
-            trial = self.try_out(spot, purpose="sentinel")
+        for attempt in range(SENTINEL_TRIES):
+            trial = self.try_out(spot, purpose=SENTINEL, box=box)
             assert trial is not None, "the ends can be built"
-            if self.note(spot, trial, purpose="sentinel").observation is wanted:
+            if self.note(spot, trial, purpose=SENTINEL).observation is wanted:
                 return attempt == 0
-        lost = tuple(step.trial.record for step in self.steps[self._sound :] if step.trial.record)
+        lost = tuple(
+            step.trial.record
+            for index, step in enumerate(self.steps)
+            if step.trial.record and box in ("", step.trial.box) and index >= self._sound.get(step.trial.box, 0)
+        )
         raise Drifted(f"{why}, and {spot.point.name} no longer ends as it did: {len(lost)} launches do not count", lost)
 
     def believe(self, trial: Trial, *, sure: float) -> None:

@@ -31,8 +31,8 @@ def bench_on(
     if until is not None:
         question = replace(question, until=until)
     own = {entry.data["record"] for entry in journal.entries() if entry.data.get("record")}
-    benches = [_one(rig, question, own=own, fresh=fresh, watcher=watcher) for rig in rigs]
-    return benches[0] if len(benches) == 1 else Fleet(benches, notify=notify)
+    benches = {rig.box_name: _one(rig, question, own=own, fresh=fresh, watcher=watcher) for rig in rigs}
+    return benches[rigs[0].box_name] if len(benches) == 1 else Fleet(benches, notify=notify)
 
 
 def _one(rig: Rig, question: Question, *, own: Collection[str], fresh: bool, watcher: Watcher) -> Bench:

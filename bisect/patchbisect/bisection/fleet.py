@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import queue
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Collection, Mapping
 
 from patchbisect.bisection.bench import Bench
 from patchbisect.errors import BoxError
@@ -17,55 +17,89 @@ class Fleet:
     All boxes must be alike: a content id does not name the box it runs on.
     """
 
-    def __init__(self, benches: Sequence[Bench], *, notify: Callable[[str], None]) -> None:
+    def __init__(self, benches: Mapping[str, Bench], *, notify: Callable[[str], None]) -> None:
         if not benches:
             raise ValueError("a fleet needs a box")
-        self.benches = tuple(benches)
+        self.benches = dict(benches)
         self.notify = notify
-        self._free: queue.SimpleQueue[Bench | None] = queue.SimpleQueue()
-        self._alive = len(self.benches)
-        for bench in self.benches:
-            self._free.put(bench)
+        self._changed = threading.Condition()
+        self._free = list(self.benches)
+        """Boxes at rest, the one that rests longest first."""
+        self._usable = set(self.benches)
 
     @property
     def width(self) -> int:
         return len(self.benches)
 
+    @property
+    def _first(self) -> Bench:
+        return next(iter(self.benches.values()))
+
     def content(self, point: Point) -> str:
-        return self.benches[0].content(point)
+        return self._first.content(point)
 
     def cancel(self) -> None:
-        for bench in self.benches:
+        for bench in self.benches.values():
             bench.cancel()
 
     def log(self, trial: Trial) -> bytes:
-        return self.benches[0].log(trial)
+        return self._first.log(trial)
 
     def difference(self, before: Base, after: Base) -> Patch:
-        return self.benches[0].difference(before, after)
+        return self._first.difference(before, after)
 
     def rejoin(self, point: Point, *, record: str, settle: bool = False) -> Trial | None:
-        """On whichever box it still is."""
-        joined = (bench.rejoin(point, record=record, settle=settle) for bench in self.benches)
-        return next((trial for trial in joined if trial is not None), None)
-
-    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
-        """One launch on whichever box is free. Raises the last box's BoxError when none is left."""
-        while (bench := self._free.get()) is not None:
+        """On whichever box it still is; nothing else happens there meanwhile. Raises as ``launch`` does."""
+        untried = set(self.benches)
+        while (name := self._take(untried)) is not None:
+            untried.discard(name)
             try:
-                trial = bench.launch(point, purpose=purpose, settle=settle, record=record)
+                trial = self.benches[name].rejoin(point, record=record, settle=settle)
             except BoxError as error:
-                self._alive -= 1
-                if not self._alive:
-                    # Whoever waits for a box must wake up.
-                    for _ in self.benches:
-                        self._free.put(None)
-                    raise
-                self.notify(f"a box is left out from now on: {error.message}")
-            except BaseException:
-                self._free.put(bench)
-                raise
+                self._leave_out(name, error)
             else:
-                self._free.put(bench)
-                return trial
-        raise BoxError("no box is left", remedy="invoke doctor")
+                if trial is not None:
+                    return trial
+            finally:
+                self._give_back(name)
+        return None
+
+    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
+        """One launch on whichever box is free, or on ``box``. Raises BoxError when none is left, or not that one."""
+        wanted = {box} if box else set(self.benches)
+        while (name := self._take(wanted)) is not None:
+            try:
+                return self.benches[name].launch(point, purpose=purpose, settle=settle, record=record, box=box)
+            except BoxError as error:
+                self._leave_out(name, error)
+            finally:
+                self._give_back(name)
+        raise BoxError(f"box {box} is left out" if box else "no box is left", remedy="invoke doctor")
+
+    def _take(self, wanted: Collection[str]) -> str | None:
+        """Wait for one of these boxes to be at rest; None when all of them are left out."""
+
+        def ready() -> list[str]:
+            return [name for name in self._free if name in wanted]
+
+        with self._changed:
+            self._changed.wait_for(lambda: ready() or self._usable.isdisjoint(wanted))
+            names = ready()
+            if not names:
+                return None
+            self._free.remove(names[0])
+            return names[0]
+
+    def _give_back(self, name: str) -> None:
+        with self._changed:
+            if name in self._usable:
+                self._free.append(name)
+            self._changed.notify_all()
+
+    def _leave_out(self, name: str, error: BoxError) -> None:
+        """Raises ``error`` where it was the last box."""
+        with self._changed:
+            self._usable.discard(name)
+            if not self._usable:
+                raise error
+        self.notify(f"box {name} is left out from now on: {error.message}")

@@ -11,26 +11,35 @@ from patchbisect.search import Observation
 CONFIRMED, REFUTED = "confirmed", "refuted"
 
 
-def prove(course: Course, ground: Ground, guilty: On, *, stop: Spot, parent: Spot) -> tuple[ProofStep, ...]:
-    """Culprit and parent rest on the search's own launches; what takes ``guilty`` out or alone is launched here."""
+def prove(
+    course: Course, ground: Ground, guilty: On, *, stop: Spot, parent: Spot, needed: On = frozenset()
+) -> tuple[ProofStep, ...]:
+    """Culprit and parent rest on the search's own launches; what takes ``guilty`` out or alone is launched here.
+
+    ``needed`` are other guilty changes: "alone" is with them.
+    """
+    taken = _counterfactuals(ground, guilty, needed)
     return (
         _own(course, Claim.CULPRIT_BAD, stop, Observation.BAD),
         _own(course, Claim.PARENT_GOOD, parent, Observation.GOOD),
-        *(_taken(course, claim, ground.spot(on), wanted) for claim, on, wanted in _counterfactuals(ground, guilty)),
+        *(_taken(course, claim, ground.spot(on), wanted) for claim, on, wanted in taken),
     )
 
 
-def _counterfactuals(ground: Ground, guilty: On) -> tuple[tuple[Claim, On, Observation], ...]:
+def _counterfactuals(ground: Ground, guilty: On, needed: On) -> tuple[tuple[Claim, On, Observation], ...]:
     return (
         (Claim.WITHOUT_CULPRIT_GOOD, ground.everything - guilty, Observation.GOOD),
-        (Claim.ALONE_BAD, guilty, Observation.BAD),
+        (Claim.ALONE_BAD, guilty | needed, Observation.BAD),
     )
 
 
-def refuted(ground: Ground, guilty: On, proof: tuple[ProofStep, ...]) -> list[tuple[On, Observation]]:
+def refuted(
+    ground: Ground, guilty: On, proof: tuple[ProofStep, ...], *, needed: On = frozenset()
+) -> list[tuple[On, Observation]]:
     """The spots whose launch disagreed, each with what that launch said."""
     against = {step.claim for step in proof if step.status == REFUTED}
-    return [(on, opposite(wanted)) for claim, on, wanted in _counterfactuals(ground, guilty) if claim in against]
+    taken = _counterfactuals(ground, guilty, needed)
+    return [(on, opposite(wanted)) for claim, on, wanted in taken if claim in against]
 
 
 def doubtful(proof: tuple[ProofStep, ...]) -> bool:

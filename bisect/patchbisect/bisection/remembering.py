@@ -61,11 +61,11 @@ class Remembering(Around):
             if setting and document["id"] not in without and _counts(document, box=box, machine=machine, until=until):
                 self._known[document["content_id"]] = document["id"], setting
 
-    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
+    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
         known = self._recalled(point) if purpose in FROM_MEMORY else None
         if known is not None:
             return known
-        trial = self.inner.launch(point, purpose=purpose, settle=settle, record=record)
+        trial = self.inner.launch(point, purpose=purpose, settle=settle, record=record, box=box)
         self._look_around(trial)
         return trial
 
@@ -108,17 +108,17 @@ class Recalled(Around):
         super().__init__(inner)
         self._known = {trial.content_id: trial for trial in trials}
 
-    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
+    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
         known = self._known.pop(self.content(point), None)
         if known is not None:
             return replace(known, point=point, reused=True)
-        return self.inner.launch(point, purpose=purpose, settle=settle, record=record)
+        return self.inner.launch(point, purpose=purpose, settle=settle, record=record, box=box)
 
 
 class Shut(Around):
     """A bench that launches nothing: for reading a journal again."""
 
-    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
+    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
         """Raises UsageError."""
         raise UsageError(
             f"the journal ends before the answer: {point.name} was not launched ({purpose})",

@@ -53,6 +53,8 @@ class _Guilt:
     sure: bool = True
     others: tuple[On, ...] = ()
     """Further sets that break without these."""
+    needed: On = frozenset()
+    """Other guilty axes, wholly at the bad end: without them these changes break nothing."""
 
 
 class _Bisection:
@@ -117,20 +119,21 @@ class _Bisection:
                 if mine <= corner:
                     self.course.notify(f"guilty axis: {axis}")
                     held = self.ground.everything - mine - elsewhere
-                    parts.append(self._inside(tuple(sorted(mine)), held=held))
+                    parts.append(self._inside(tuple(sorted(mine)), held=held, needed=corner - mine))
             found.append(_joined(parts))
         guilt = replace(found[0], others=tuple(other.changes for other in found[1:] if other.sure))
         return self._report(guilt)
 
-    def _inside(self, suspects: tuple[int, ...], *, held: On = frozenset()) -> _Guilt:
-        """What is to blame among ``suspects``, with ``held`` made."""
+    def _inside(self, suspects: tuple[int, ...], *, held: On = frozenset(), needed: On = frozenset()) -> _Guilt:
+        """What is to blame among ``suspects``, with ``held`` made, of which ``needed`` is guilty too."""
         while True:
             line = search_line(self.course, self.ground, suspects, held=held)
             if line.answer.kind != "found":
                 return self._band(line, held=held)
             assert line.answer.culprit is not None
             stop, parent = line.stops[line.answer.culprit], line.stops[line.answer.culprit - 1]
-            guilt = _Guilt(answer=line.answer, changes=line.changes(line.answer.culprit), stop=stop, parent=parent)
+            changes = line.changes(line.answer.culprit)
+            guilt = _Guilt(answer=line.answer, changes=changes, stop=stop, parent=parent, needed=needed)
             proof = self._proof(guilt)
             if not doubtful(proof) or self.course.spent:
                 return guilt
@@ -150,7 +153,8 @@ class _Bisection:
         assert guilt.stop is not None
         assert guilt.parent is not None
         claims = {step.claim for step in proof if step.status == REFUTED}
-        doubted = [(self.ground.spot(on), seen) for on, seen in refuted(self.ground, guilt.changes, proof)]
+        against = refuted(self.ground, guilt.changes, proof, needed=guilt.needed)
+        doubted = [(self.ground.spot(on), seen) for on, seen in against]
         if Claim.WITHOUT_CULPRIT_GOOD in claims:
             # It fails where it should not: perhaps everything does by now.
             for spot, wanted in self.course.sentinels:
@@ -210,7 +214,7 @@ class _Bisection:
     def _proof(self, guilt: _Guilt) -> tuple[ProofStep, ...]:
         if guilt.stop is None or guilt.parent is None:
             return ()
-        return prove(self.course, self.ground, guilt.changes, stop=guilt.stop, parent=guilt.parent)
+        return prove(self.course, self.ground, guilt.changes, stop=guilt.stop, parent=guilt.parent, needed=guilt.needed)
 
     def _report(self, guilt: _Guilt) -> Finding:
         changes = [self.ground.changes[i] for i in sorted(guilt.changes)]
@@ -287,4 +291,5 @@ def _joined(parts: list[_Guilt]) -> _Guilt:
     if unsure is not None:
         return unsure
     changes = frozenset[int]().union(*(part.changes for part in parts))
-    return replace(whole, changes=changes, others=tuple(other for part in parts for other in part.others))
+    others = tuple(other for part in parts for other in part.others)
+    return replace(whole, changes=changes, others=others, needed=frozenset())

@@ -61,8 +61,8 @@ class Short(Around):
     def content(self, point: Point) -> str:
         return self.inner.content(self._shortened(point))
 
-    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "") -> Trial:
-        return self.inner.launch(self._shortened(point), purpose=purpose, settle=settle, record=record)
+    def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
+        return self.inner.launch(self._shortened(point), purpose=purpose, settle=settle, record=record, box=box)
 
     def rejoin(self, point: Point, *, record: str, settle: bool = False) -> Trial | None:
         return self.inner.rejoin(self._shortened(point), record=record, settle=settle)
