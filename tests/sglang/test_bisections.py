@@ -75,7 +75,15 @@ class Workshop:
         path.mkdir()
         git(path, "init", "--quiet", "--initial-branch=main")
         base = mirror.base(Base(pin=pin)).commit
-        git(path, "fetch", "--quiet", str(mirror.path), f"{base}:refs/heads/main", "--update-head-ok")
+        git(
+            path,
+            "fetch",
+            "--quiet",
+            "--update-shallow",
+            str(mirror.path),
+            f"{base}:refs/heads/main",
+            "--update-head-ok",
+        )
         git(path, "checkout", "--quiet", "main")
 
     def patch(self, number: int, slug: str, *edits: tuple[str, str, str]) -> Patch:

@@ -86,6 +86,7 @@ def build_range(folder: Path, mirror: Mirror, pin: Pin) -> Range:
         path,
         "fetch",
         "--quiet",
+        "--update-shallow",
         str(mirror.path),
         f"{old}:refs/heads/main",
         f"{new}:refs/heads/new",
