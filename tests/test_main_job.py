@@ -74,6 +74,14 @@ def test_a_kept_server_stays_is_named_to_the_next_launch_and_can_be_stopped(proj
     assert kept["run"] in refused.stdout
     assert project.run("stop", "--run", kept["run"]).returncode == 0
     assert processes_in(runs) == []
+    assert project.run("stop", "--run", kept["run"]).returncode == 1
+
+
+def test_a_reader_that_goes_away_leaves_no_server_and_no_success(project: FakeProject) -> None:
+    line = f"{PROGRAM} bisect --good clean --bad HEAD --fresh 2>&1 | head -3 > {os.devnull}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], cwd=project.root, env=clean_environment(), check=False)
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert processes_in(project.root / ".patchbisect" / "box" / "runs") == []
 
 
 def _port_of(run: str, project: FakeProject) -> str:

@@ -436,3 +436,9 @@ def test_the_queue_of_a_revision(project):
     assert [patch.slug for patch in resolver.queue()[1].patches] == ["a"]
     assert [patch.slug for patch in resolver.queue("HEAD")[1].patches] == ["a", "b", "c"]
     assert resolver.queue("main")[0] == project.pin
+
+
+def test_a_point_with_settings_is_named_with_them(project) -> None:
+    point = project.resolve("clean").point
+    changed = with_settings(point, ["flag:tp-size=2", "env:HF_TOKEN=hf_secret", "env:GONE="])
+    assert changed.name == "clean tp-size=2 HF_TOKEN=*** GONE="

@@ -82,6 +82,9 @@ def test_plain_invoke_serves_the_same_tasks() -> None:
         (("classify", "invoke.yaml", "--exit-code", "x"), 2, "--exit-code"),
         (("bisect", "--bad-is", "signatur"), 2, "did you mean 'signature'?"),
         (("bisect", "--resume", "--of", "nope"), 2, "no bisection 'nope'"),
+        (("bisect", "--of", "nope"), 2, "goes with --resume"),
+        (("launch", "--port", "abc"), 2, "'abc'"),
+        (("stop", "--run", "nope"), 2, "no run 'nope'"),
     ],
 )
 def test_a_mistake_is_one_clear_line_and_an_exit_code(

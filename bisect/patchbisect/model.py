@@ -320,7 +320,8 @@ def content_id(
     """What makes two points run the same: sha256 (hex) of canonical JSON of what decides a start.
 
     ``tree`` is the id of ``python/sglang`` without generated files, ``arguments`` are resolved and hold neither host
-    nor port, ``env`` holds the variables that matter, of a secret its digest. Titles and comments of patches do not count.
+    nor port, ``env`` holds the variables that matter, of a secret its digest. Titles and
+    comments of patches do not count.
     """
     content = {"tree": tree, "arguments": list(arguments), "env": dict(env), "packages": dict(packages)}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -250,7 +250,8 @@ def with_settings(point: Point, settings: Sequence[str]) -> Point:
         else:
             name = name.lstrip("-").replace("_", "-")
             _set(flags, name, True if value == "true" else value)
-    return replace(point, flags=flags, env=env)
+    told = [masked_setting(text).partition(":")[2] for text in settings]
+    return replace(point, name=" ".join([point.name, *told]), flags=flags, env=env)
 
 
 def masked_setting(text: str, *, more: Iterable[str] = ()) -> str:

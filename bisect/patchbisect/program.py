@@ -89,6 +89,9 @@ class _Usage:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ValueError) and not isinstance(error, ParseError):
+            # Invoke turns a value into a number with int() or float(), and lets their complaint through.
+            raise Exit(f"error: {error}\n  give a number there", code=self.face.usage_code()) from None
         if isinstance(error, ParseError):
             message = str(error)
             raise Exit(f"error: {message}\n  {self.face.advice(message)}", code=self.face.usage_code()) from None

@@ -34,6 +34,16 @@ def test_a_plain_diff() -> None:
     assert "no date" in told
 
 
+def test_gits_own_form_without_a_body_keeps_the_diffstat_out_of_the_subject() -> None:
+    head = "From 0123456789012345678901234567890123456789 Mon Sep 17 00:00:00 2001\nFrom: Ada <ada@example.org>\n"
+    head += "Date: Sun, 29 Nov 2026 10:00:00 +0000\nSubject: [PATCH] Print free memory\n before the weights\n\n---\n"
+    stat = f" {ENGINE} | 1 +\n 1 file changed, 1 insertion(+)\n\n"
+    imported = one(f"{head}{stat}diff --git a/{ENGINE} b/{ENGINE}\n{PLAIN}-- \n2.39.5\n", name="raw.patch")
+    assert imported.patch.subject == "Print free memory before the weights"
+    assert imported.patch.slug == "print-free-memory-before-the-weights"
+    assert "changed" not in imported.patch.body
+
+
 def test_our_own_form_is_taken_byte_for_byte(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     data = (lab.root / "patches" / "0003-three.patch").read_bytes()

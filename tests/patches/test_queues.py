@@ -40,7 +40,8 @@ def test_numbers_are_one_to_n(queue: Queue) -> None:
 
 
 def test_the_shipped_queue_has_what_was_asked_for() -> None:
-    assert [patch.trailer("Kind") for patch in QUEUE.patches] == [*["instrumentation"] * 3, *["fix"] * 2, "experiment"]
+    kinds = [patch.trailer("Kind") for patch in QUEUE.patches]
+    assert kinds[:6] == [*["instrumentation"] * 3, *["fix"] * 2, "experiment"]
     assert len(read_queue(ROOT / "tests" / "queues" / "observer-effect").patches) >= 8
 
 

@@ -166,7 +166,9 @@ def _refuse_double_slugs(patches: Sequence[Patch]) -> None:
     seen: dict[str, Patch] = {}
     for patch in patches:
         if patch.slug in seen:
-            raise UsageError(f"the queue has a patch {patch.slug} already", remedy="Choose another name with --slug.")
+            raise UsageError(
+                f"the queue has a patch {patch.slug} already", remedy="Rename the file, or the patch that is there."
+            )
         seen[patch.slug] = patch
 
 

@@ -194,7 +194,9 @@ def _message(lines: Sequence[str]) -> tuple[dict[str, str], str, list[tuple[str,
         elif in_header and key and bare[:1] in (" ", "\t") and bare.strip():
             head[key] += " " + bare.strip()
         elif not re.match(r"From [0-9a-f]{40} |Index: |=====|diff |---$|[\w-]+: ", bare) or not in_header:
-            in_header = in_header and not bare.strip() and not rest
+            # git's own header ends at the first blank line; headers written by hand may hold some.
+            from_git = {"From", "Date", "Subject"} <= head.keys()
+            in_header = in_header and not bare.strip() and not rest and not from_git
             rest.append(bare)
     cut = rest.index("---") if "---" in rest else len(rest)
     body, trailers, _ = split_trailers(rest[:cut])

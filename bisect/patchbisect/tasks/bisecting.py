@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import invoke
 
+from patchbisect.errors import UsageError
 from patchbisect.tasks.face import console, emit, negative, say, task
 from patchbisect.tasks.lab import mirror_of, rig_of
 
@@ -127,6 +128,8 @@ def bisect(
     if export_branch:
         exported(load_project(), asked, export_branch)
         return
+    if of and not resume:
+        raise UsageError(f"--of {of} goes with --resume", remedy="say bisect --resume --of ID, or leave --of out")
     resumed = (of or "last") if resume else ""
     conducted(load_project(), asked, resume=resumed, plan=plan, plain=plain, wait_s=wait_for_box, json=json)
 

@@ -6,6 +6,7 @@ import functools
 import json as jsonlib
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -34,8 +35,11 @@ def task(**options: Any) -> Callable[[Callable[..., None]], invoke.Task[Any]]:
             except KeyboardInterrupt:
                 raise invoke.Exit("interrupted: no server was left behind", code=130) from None
             except BrokenPipeError:
-                # The reader of our output went away (``| head``): not a fault; keep Python from complaining at exit.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                # The reader of our output went away (``| head``): keep Python from complaining at exit, and end as
+                # a program does that SIGPIPE ends, for a script must not take it for an answer.
+                for stream in (sys.stdout, sys.stderr):
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+                raise invoke.Exit(code=128 + signal.SIGPIPE) from None
 
         made: invoke.Task[Any] = invoke.task(auto_shortflags=False, **options)(guarded)
         return made

@@ -123,7 +123,7 @@ def launched(order: Order, *, keep: bool = False, plain: bool = False) -> tuple[
 
 @task(help={"run": "the kept launch: a run's id, its beginning, a name, or last", "box": "the box it runs on"})
 def stop(ctx: invoke.Context, run: str = "last", box: str = "") -> None:
-    """End a server that `launch --keep` left running, and prove that nothing of it is left.
+    """End a server that `launch --keep` left running, and prove that nothing of it is left. Exits 1 if there is none.
 
     Example: invoke stop --run last
     """
@@ -133,6 +133,9 @@ def stop(ctx: invoke.Context, run: str = "last", box: str = "") -> None:
     project = load_project()
     record = Store(project.state / "runs").load(run)
     with rig_of(project, mirror=mirror_of(project), box=box or record.box, reason=f"stop of {record.id}") as rig:
+        if record.id not in {launch.launch_id for launch in rig.box.launches()}:
+            print(f"nothing to stop: {record.id} is not running on {rig.box_name}")
+            raise negative()
         report = rig.box.attach(record.id).stop()
     if report.faults:
         raise BoxError("; ".join(report.faults), remedy="look at the box: something of that launch is left")

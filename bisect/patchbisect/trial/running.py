@@ -69,7 +69,9 @@ def run_trial(
         why = "the box is not clean: " + "; ".join(clean.faults)
         launched = Launched(verdict=_void(why, advice="end what holds the box, or wait for it, then try again"))
     clock.lap("finish")
-    return recorded(rig, prepared, launched, until=until, timings=clock.timings(), tags=tags, identifier=identifier)
+    timings = clock.timings()
+    watcher.step(f"{_ending(launched.verdict)} after {timings['total']:.1f} s")
+    return recorded(rig, prepared, launched, until=until, timings=timings, tags=tags, identifier=identifier)
 
 
 def rejoin_trial(
@@ -166,9 +168,12 @@ def _followed(
         kept = spec.keep and verdict.outcome in (Outcome.READY, Outcome.KV_ALLOCATED)
     finally:
         if not kept:
-            watcher.step("stopping")
-            report = run.stop(grace_s=0.0 if follower.early else STOP_GRACE_S)
-            clock.lap("stop")
+            # Whatever becomes of the telling, the server is ended.
+            try:
+                watcher.step("stopping")
+            finally:
+                report = run.stop(grace_s=0.0 if follower.early else STOP_GRACE_S)
+                clock.lap("stop")
     return Launched(
         verdict=_unless_box_changed(verdict, report) if report else verdict,
         log=bytes(follower.log),
@@ -210,6 +215,13 @@ def _started(rig: Rig, spec: LaunchSpec) -> Run:
         with suppress(BoxError):
             rig.box.attach(spec.launch_id).stop(grace_s=0.0)
         raise
+
+
+def _ending(verdict: Verdict) -> str:
+    """``ready``, or ``crash (unbound-name) at kv-profile``."""
+    cause = f" ({verdict.cause})" if verdict.cause and verdict.cause != verdict.stage else ""
+    reached = verdict.outcome in (Outcome.READY, Outcome.KV_ALLOCATED) or not verdict.stage
+    return f"{verdict.outcome}{cause}" + ("" if reached else f" at {verdict.stage}")
 
 
 def _void(why: str, *, advice: str, persistence: Persistence = Persistence.TRANSIENT) -> Verdict:
