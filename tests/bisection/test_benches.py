@@ -86,8 +86,11 @@ def test_only_what_ran_on_the_box_that_drifted_is_lost(tmp_path):
 class Running(World):
     """A box on which nothing may happen while a launch is joined again, and on which two never run at once."""
 
-    def __post_init__(self):
-        self.alone = threading.Lock()
+    @classmethod
+    def at(cls, *known, **more):
+        box = super().at(*known, **more)
+        box.alone, box.joining, box.go_on = threading.Lock(), threading.Event(), threading.Event()
+        return box
 
     def launch(self, at, **more):
         assert self.alone.acquire(blocking=False), "two at once on one box"
@@ -108,7 +111,6 @@ class Running(World):
 
 def test_a_box_on_which_a_launch_is_joined_is_not_free(tmp_path):
     joined, other = Running.at(tmp_path, broken_by("p6")), Running.at(tmp_path, broken_by("p6"))
-    joined.joining, joined.go_on = threading.Event(), threading.Event()
     both = fleet(joined, other)
     with ThreadPoolExecutor() as pool:
         rejoined = pool.submit(both.rejoin, point("x"), record="20260101-000000-aaaa")
@@ -163,9 +165,9 @@ def test_a_box_that_dies_loses_its_trial_only(tmp_path):
 
 
 def test_when_every_box_is_dead_the_box_is_at_fault(tmp_path):
-    fleet = fleet(*(Dead.at(tmp_path, broken_by("p6")) for _ in range(2)))
+    both = fleet(*(Dead.at(tmp_path, broken_by("p6")) for _ in range(2)))
     with pytest.raises(BoxError, match="no route to host"):
-        found(fleet, question())
+        found(both, question())
 
 
 def test_an_interruption_ends_the_launches_of_the_other_boxes(tmp_path):

@@ -33,6 +33,8 @@ class Trial:
     """Known from an earlier launch of the same content, which this one stands for: no server was started."""
     machine: Mapping[str, Any] = field(default_factory=dict)
     """The box as it described itself then."""
+    box: str = ""
+    """The name of the box."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ def recorded(
         by_hand=record.by_hand,
         timings=timings,
         machine=launched.machine,
+        box=rig.box_name,
     )
 
 
