@@ -39,6 +39,8 @@ RECORD, LOG, EVENTS, SAMPLES, DOSSIER, PATCHES = (
     "dossier.json",
     "patches",
 )
+_DISOWNED = "disowned"
+"""A file beside the record: somebody took it back, or the machine changed under it. Its text says which."""
 
 ID = re.compile(r"\d{8}-\d{6}-[0-9a-z]{4}")
 _NEAREST_RUNS = 20
@@ -301,6 +303,16 @@ class Store:
         if name not in record.tags:
             raise UsageError(f"{record.id} is not tagged '{name}'", remedy=nearest(name, record.tags))
         return self._retagged(record, tuple(tag for tag in record.tags if tag != name))
+
+    def disown(self, identifier: str, reason: str) -> None:
+        """From now on the run stands in for no launch. ``identifier`` is a full id; nothing for one that is gone."""
+        path = self.path(identifier)
+        if path.is_dir():
+            (path / _DISOWNED).write_text(f"{reason}\n", encoding="utf-8")
+
+    def is_disowned(self, identifier: str) -> bool:
+        """Whether the run was taken back."""
+        return (self.path(identifier) / _DISOWNED).exists()
 
     def remove(self, identifier: str) -> None:
         """Delete one record, in one step for everybody who looks on. ``identifier`` is a full id."""

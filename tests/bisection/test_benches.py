@@ -70,13 +70,16 @@ def test_a_box_that_changes_is_asked_for_both_ends_itself_and_they_ask_for_no_mo
     assert 2 <= len(sentinels) <= 2 * (len(others) - 1)
 
 
-def test_only_what_ran_on_the_box_that_drifted_is_lost(tmp_path):
-    class Worn(Replaced):
-        def launch(self, at, **more):
-            if len(self.launched) > 1:
-                self.rule = lambda _: FAILS
-            return super().launch(at, **more)
+class Worn(Replaced):
+    """From its third launch on nothing starts there."""
 
+    def launch(self, at, **more):
+        if len(self.launched) > 1:
+            self.rule = lambda _: FAILS
+        return super().launch(at, **more)
+
+
+def test_only_what_ran_on_the_box_that_drifted_is_lost(tmp_path):
     steady, worn = World.at(tmp_path, broken_by("p21")), Worn.at(tmp_path, broken_by("p21"))
     finding = found(fleet(steady, worn), question(32))
     assert finding.answer is AnswerKind.INCONCLUSIVE
@@ -329,17 +332,38 @@ def test_replay_leads_to_the_same_answer_and_launches_nothing(tmp_path):
 
 def test_replay_of_half_a_journal_says_what_is_missing(tmp_path):
     world, journal, _ = finished(tmp_path)
-    take_back(journal)
+    take_back(journal, store=world.store)
     with pytest.raises(UsageError, match=r"the journal ends before the answer: clean with 0006-p6 alone"):
         conduct(question(), Shut(world), journal=journal, store=world.store)
 
 
 def test_the_last_trial_or_a_named_one_is_taken_back(tmp_path):
-    _, journal, finding = finished(tmp_path)
-    assert take_back(journal).data["record"] == finding.steps[-1].trial.record
-    assert take_back(journal, finding.steps[0].trial.record).data["point"] == "HEAD"
+    world, journal, finding = finished(tmp_path)
+    first, last = (finding.steps[k].trial.record for k in (0, -1))
+    assert take_back(journal, store=world.store).data["record"] == last
+    assert take_back(journal, first, store=world.store).data["point"] == "HEAD"
     with pytest.raises(UsageError, match="has no trial"):
-        take_back(journal, finding.steps[0].trial.record)
+        take_back(journal, first, store=world.store)
+
+
+def test_what_was_taken_back_is_not_remembered_by_a_later_bisection(tmp_path):
+    world, journal, finding = finished(tmp_path)
+    (odd,) = (step.trial for step in finding.steps if step.position == 4)
+    take_back(journal, odd.record, store=world.store)
+    again = World(rule=broken_by("p6"), store=world.store)
+    found(remembering(again), question())
+    assert again.launched == ["HEAD", "clean", odd.point.name]
+
+
+def test_what_drifted_is_not_remembered_by_a_later_bisection(tmp_path):
+    worn = Worn.at(tmp_path, broken_by("p6"))
+    journal = journal_in(tmp_path)
+    finding = conduct(question(), worn, journal=journal, store=worn.store)
+    assert finding.lost
+    again = World(rule=broken_by("p6"), store=worn.store)
+    later = found(remembering(again), question())
+    assert later.culprit.subject == "p6"
+    assert not {step.trial.record for step in later.steps} & set(finding.lost)
 
 
 @pytest.mark.parametrize("named", ["clean + 4 of 8 (0004-p4)", "4 of 8"])

@@ -6,11 +6,15 @@ from patchbisect.bisection.bench import standing
 from patchbisect.config import nearest
 from patchbisect.errors import UsageError
 from patchbisect.journal import Entry, Journal
+from patchbisect.records import Store
 from patchbisect.wire import Json
 
 
-def take_back(journal: Journal, run: str = "") -> Entry:
-    """The trial (the last one, or that of ``run``) no longer counts. Raises UsageError where there is none."""
+def take_back(journal: Journal, run: str = "", *, store: Store) -> Entry:
+    """The trial (the last one, or that of ``run``) no longer counts, nor does any later bisection remember it.
+
+    Raises UsageError where there is none.
+    """
     trials = standing(journal)
     hits = [entry for entry in trials if entry.data["record"].startswith(run)] if run else trials[-1:]
     if len(hits) != 1:
@@ -19,6 +23,7 @@ def take_back(journal: Journal, run: str = "") -> Entry:
             remedy=nearest(run, [entry.data["record"] for entry in trials]),
         )
     journal.append("undo", record=hits[0].data["record"])
+    store.disown(hits[0].data["record"], f"taken back in bisection {journal.identifier}")
     return hits[0]
 
 

@@ -25,7 +25,10 @@ def recorded_baseline(store: Store, failed: Record, *, secrets: tuple[str, ...] 
     before = [
         document
         for document in store.documents()
-        if document["verdict"]["outcome"] in _STARTED and document["box"] == failed.box and document["id"] != failed.id
+        if document["verdict"]["outcome"] in _STARTED
+        and document["box"] == failed.box
+        and document["id"] != failed.id
+        and not store.is_disowned(document["id"])
     ]
     same_code = [d for d in before if d.get("code", {}).get("tree") == failed.code.get("tree") and failed.code]
     same_name = [d for d in before if _named(d["point"]) == _named(failed.point.model_dump())]

@@ -57,9 +57,11 @@ class Remembering(Around):
         self._today: _Setting | None = None
         self._known: dict[str, tuple[str, _Setting]] = {}
         for document in store.documents():
-            setting = _Setting.of(document)
-            if setting and document["id"] not in without and _counts(document, box=box, machine=machine, until=until):
-                self._known[document["content_id"]] = document["id"], setting
+            identifier, setting = document["id"], _Setting.of(document)
+            if identifier in without or setting is None or store.is_disowned(identifier):
+                continue
+            if _counts(document, box=box, machine=machine, until=until):
+                self._known[document["content_id"]] = identifier, setting
 
     def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
         known = self._recalled(point) if purpose in FROM_MEMORY else None

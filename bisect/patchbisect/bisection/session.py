@@ -228,6 +228,7 @@ def conduct(
         finding = entered(finding, run(within, Recalled(through, finding.trials)))
     for record in finding.lost:
         journal.append("undo", record=record)
+        store.disown(record, f"bisection {journal.identifier}: {finding.reason}")
     journal.append("answer", finding=finding_to_json(finding))
     return finding
 

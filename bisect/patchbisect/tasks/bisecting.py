@@ -346,9 +346,10 @@ def undo(ctx: invoke.Context, of: str = "last", run: str = "") -> None:
     Example: invoke bisect.undo
     """
     from patchbisect.bisection import take_back
+    from patchbisect.records import Store
 
-    _, journal, _ = journal_of(of)
-    entry = take_back(journal, run)
+    project, journal, _ = journal_of(of)
+    entry = take_back(journal, run, store=Store(project.state / "runs"))
     print(f"undone: {entry.data['point']} ({entry.data['record']}); go on with invoke bisect --resume")
 
 
