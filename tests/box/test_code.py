@@ -236,6 +236,52 @@ def test_in_place_says_where_the_checkout_was_and_leaves_its_branch(tmp_path: Pa
     assert (checkout / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("in_place", [False, True], ids=["applied", "checkout"])
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [("new.py", "new.py"), ("docs", "docs/new.py"), ("docs/my/own.py", "docs"), (".cache/x", ".cache/x")],
+    ids=["same name", "file for a folder", "folder for a file", "ignored"],
+)
+def test_untracked_files_that_the_commit_would_overwrite_are_refused_and_rescued(
+    tmp_path: Path, upstream: FakeSglang, in_place: bool, mine: str, theirs: str
+) -> None:
+    (upstream.path / ".gitignore").write_text(".cache\n")
+    one = upstream.commit(["--line", "one"])
+    there = upstream.path / theirs
+    there.parent.mkdir(exist_ok=True)
+    there.write_text("theirs")
+    upstream.git("add", "--force", theirs)
+    two = upstream.commit(["--line", "two"])
+    checkout = tmp_path / "checkout"
+    subprocess.run(["git", "clone", "--quiet", str(upstream.path), str(checkout)], check=True)
+    with leased(settings_for(tmp_path, checkout=str(checkout)), tmp_path) as box:
+        top = Path(box.apply(upstream.path, one, in_place=in_place).path).parent
+        file = top / mine
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("mine")
+        with pytest.raises(CodeChanged, match=mine):
+            box.apply(upstream.path, two, in_place=in_place)
+        assert file.read_text() == "mine"
+        rescued = box.apply(upstream.path, two, in_place=in_place, rescue=True)
+        assert (top / theirs).read_text() == "theirs"
+    ref = next(word for word in rescued.note.split() if word.startswith("refs/patchbisect/rescued/"))
+    repo = checkout if in_place else tmp_path / "box" / "code.git"
+    shown = subprocess.run(["git", "-C", str(repo), "show", f"{ref}:{mine}"], capture_output=True)
+    assert shown.stdout == b"mine"
+
+
+def test_an_untracked_file_that_is_the_commits_own_is_in_nobodys_way(tmp_path: Path, upstream: FakeSglang) -> None:
+    one = upstream.commit(["--line", "one"])
+    (upstream.path / "new.py").write_text("same")
+    two = upstream.commit(["--line", "two"])
+    checkout = tmp_path / "checkout"
+    subprocess.run(["git", "clone", "--quiet", str(upstream.path), str(checkout)], check=True)
+    with leased(settings_for(tmp_path, checkout=str(checkout)), tmp_path) as box:
+        box.apply(upstream.path, one, in_place=True)
+        (checkout / "new.py").write_text("same")
+        assert box.apply(upstream.path, two, in_place=True).commit == two
+
+
 # .. files that git does not track
 
 

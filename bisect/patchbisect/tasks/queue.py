@@ -71,6 +71,7 @@ def described(patch: Patch) -> dict[str, Any]:
         "to": "the point whose code is wanted there; default: HEAD (clean takes the patches off again)",
         "box": "the box",
         "wait-for-box": "seconds to wait while somebody else has the box",
+        "in-place": "into your own checkout there (`checkout` of the box) instead of a directory of the tool's",
         "rescue": "set aside what was changed there by hand instead of refusing",
         "json": "print one JSON document",
     }
@@ -79,6 +80,7 @@ def apply_queue(
     ctx: invoke.Context,
     to: str = "HEAD",
     box: str = "",
+    in_place: bool = False,
     rescue: bool = False,
     wait_for_box: float = 0.0,
     json: bool = False,
@@ -90,9 +92,15 @@ def apply_queue(
     Example: invoke apply-queue --box rig
     """
     from patchbisect.config import load_project
+    from patchbisect.errors import UsageError
     from patchbisect.points import PointResolver
 
     project = load_project()
+    name, config = project.settings.box_named(box or None)
+    if in_place and not config.checkout:
+        raise UsageError(
+            f"box '{name}' names no checkout of yours", remedy=f"set patchbisect.boxes.{name}.checkout in invoke.yaml"
+        )
     mirror = mirror_of(project)
     resolved = PointResolver.of(project, mirror=mirror).resolve(to)
     for warning in resolved.warnings:
@@ -100,7 +108,7 @@ def apply_queue(
     point = resolved.point
     code = mirror.materialize(point.base, point.patches)
     with rig_of(project, mirror=mirror, box=box, reason=f"apply-queue --to {to}", wait_s=wait_for_box) as rig:
-        placed = rig.box.apply(mirror.path, code.commit, patches=code.patches, rescue=rescue)
+        placed = rig.box.apply(mirror.path, code.commit, patches=code.patches, rescue=rescue, in_place=in_place)
     document = {"box": rig.box_name, "source": code.source, "shifted": list(code.shifted), **asdict(placed)}
     if json:
         emit(document)

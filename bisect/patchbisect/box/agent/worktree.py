@@ -77,6 +77,41 @@ class WorkTree:
         words = ("ls-files", "--others", "-z", "--exclude=__pycache__", "--", "python/sglang")
         return [name for name in self._git(*words).split("\0") if name]
 
+    def _in_the_way(self, before: str, commit: str) -> list[str]:
+        """Files that are in no commit, ignored ones too, and that checking out ``commit`` would overwrite or remove."""
+        if not before:
+            return []
+        listed = set(self._git("ls-tree", "-r", "--name-only", "-z", before).split("\0"))
+        words = ("diff-tree", "-r", "-z", "--no-renames", "--diff-filter=A", "--name-only", before, commit)
+        found: set[str] = set()
+        for name in filter(None, self._git(*words).split("\0")):
+            parents = [name[:at] for at, letter in enumerate(name) if letter == "/"]
+            for path in (*parents, name):
+                if path not in listed and self._is_file(path):
+                    found.add(path)
+                    break
+            else:
+                found |= {below for below in self._files_below(name) if below not in listed}
+        return sorted(found)
+
+    def _is_in(self, commit: str, name: str) -> bool:
+        """Whether the file on disk is that of the commit, byte for byte."""
+        listed = self._git("ls-tree", "-z", commit, "--", name).split()
+        return bool(listed) and self._blob(name) == listed[2]
+
+    def _is_file(self, name: str) -> bool:
+        path = f"{self.path}/{name}"
+        return os.path.islink(path) or os.path.isfile(path)
+
+    def _files_below(self, name: str) -> set[str]:
+        top = f"{self.path}/{name}"
+        return {
+            os.path.relpath(os.path.join(folder, file), self.path)
+            for folder, _, files in os.walk(top)
+            for file in files
+            if not os.path.islink(top)
+        }
+
     def _refresh(self) -> None:
         with contextlib.suppress(Refused):  # it says so with an exit code when a file needs an update
             self._git("update-index", "-q", "--really-refresh")
@@ -85,7 +120,10 @@ class WorkTree:
         """Check out ``commit``. Returns whether anything was written, and a note. Raises Refused(dirty)."""
         os.makedirs(self.path, exist_ok=True)
         before = self.commit()
-        changed = self.changed()
+        if not self._own and before != commit:
+            self._git("fetch", "--quiet", "--no-tags", "--no-auto-gc", objects, f"refs/patchbisect/{commit}")
+        in_the_way = self._in_the_way(before, commit)
+        changed = sorted({*self.changed(), *(name for name in in_the_way if not self._is_in(commit, name))})
         notes = []
         if changed:
             if not rescue:
@@ -106,8 +144,7 @@ class WorkTree:
             self._git("update-ref", self._head, commit)
         else:
             branch = self._git("rev-parse", "--abbrev-ref", "HEAD").strip()
-            self._git("fetch", "--quiet", "--no-tags", "--no-auto-gc", objects, f"refs/patchbisect/{commit}")
-            self._git("checkout", "--quiet", "--detach", *(["--force"] if changed else []), commit)
+            self._git("checkout", "--quiet", "--detach", *(["--force"] if changed or in_the_way else []), commit)
             notes.append(f"it was at {branch if branch != 'HEAD' else before}")
         self._stamp(before, commit)
         return True, "; ".join(notes)
