@@ -9,12 +9,14 @@ import pytest
 
 from patchbisect.bisection import AnswerKind, Shut, conduct, finding_to_json, forecast, plan_to_json
 from patchbisect.bisection.amending import known_content, mark_content, reasons_of, take_back
+from patchbisect.bisection.bench import OnRig
 from patchbisect.bisection.fleet import Fleet
 from patchbisect.bisection.remembering import Remembering
 from patchbisect.errors import BoxError, UsageError
 from patchbisect.journal import Journal
 from patchbisect.model import Stage
 from patchbisect.search import Rates
+from patchbisect.trial import Silent
 from tests.bisection.test_running import across
 from tests.bisection.world import FAILS, READY, World, broken_by, found, point, question, queue, slugs
 
@@ -194,6 +196,15 @@ def test_an_interruption_ends_the_launches_of_the_other_boxes(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         found(fleet(first, second), question(16))
     assert first.cancelled.is_set()
+
+
+def test_an_interruption_ends_a_rest_too():
+    bench = OnRig(None, until=Stage.SERVING, watcher=Silent())
+    with ThreadPoolExecutor() as pool:
+        resting = pool.submit(bench.rest, 600.0)
+        bench.cancel()
+        with pytest.raises(KeyboardInterrupt):
+            resting.result(10)
 
 
 # -- remembered verdicts ------------------------------------------------------------------------------------------

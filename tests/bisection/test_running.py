@@ -161,13 +161,15 @@ def test_a_transient_void_is_tried_again_and_never_an_observation(tmp_path):
     assert finding.culprit.subject == "p4"
     assert all(step.observation for step in finding.steps)
     assert len(world.launched) == finding.launches + 3
+    assert world.rested == [5, 5, 30]
 
 
 def test_a_box_that_stays_void_ends_the_bisection_as_the_boxs_fault(tmp_path):
     world = World.at(tmp_path, lambda at: DIRTY)
-    with pytest.raises(BoxError, match="3 launches in a row were void, the last because the box is not clean"):
+    with pytest.raises(BoxError, match="4 launches in a row were void, the last because the box is not clean"):
         found(world, question())
-    assert world.launched == ["HEAD"] * 3
+    assert world.launched == ["HEAD"] * 4
+    assert world.rested == [5, 30, 120]
 
 
 def test_a_permanent_void_is_a_skip(tmp_path):

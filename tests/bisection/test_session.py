@@ -82,13 +82,13 @@ def test_an_intent_is_on_disk_before_the_launch_and_the_trial_after_it(tmp_path)
 
 def test_a_void_is_written_down_and_never_handed_out(tmp_path):
     journal = journal_in(tmp_path)
-    world = World.at(tmp_path, scripted({"HEAD": [DIRTY, DIRTY, DIRTY]}, broken_by("p6")))
+    world = World.at(tmp_path, scripted({"HEAD": [DIRTY] * 4}, broken_by("p6")))
     with pytest.raises(BoxError):
         conduct(question(), world, journal=journal, store=world.store)
-    assert [entry.event for entry in journal.entries()].count("void") == 3
+    assert [entry.event for entry in journal.entries()].count("void") == 4
     finding = conduct(question(), world, journal=journal, store=world.store)
     assert finding.culprit.subject == "p6"
-    assert finding.launches == len(world.launched) - 3
+    assert finding.launches == len(world.launched) - 4
 
 
 @pytest.mark.parametrize("change", ["queue", "contents"])

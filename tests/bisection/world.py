@@ -119,6 +119,7 @@ class World:
     unbuildable: Callable[[Point], str] = lambda at: ""
     width: int = 1
     launched: list[str] = field(default_factory=list)
+    rested: list[float] = field(default_factory=list)
     cancelled: threading.Event = field(default_factory=threading.Event)
     running: set[str] = field(default_factory=set)
     """Launches that an earlier client started and that can be joined."""
@@ -136,6 +137,9 @@ class World:
         if why := self.unbuildable(at):
             raise PointUnbuildable(why)
         return self.contents(at)
+
+    def rest(self, seconds: float) -> None:
+        self.rested.append(seconds)
 
     def cancel(self) -> None:
         self.cancelled.set()

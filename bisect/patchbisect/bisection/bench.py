@@ -36,8 +36,11 @@ class Bench(Protocol):
     def rejoin(self, point: Point, *, record: str, settle: bool = False) -> Trial | None:
         """The end of a launch whose client went away; None where there is none to join. Raises as ``launch`` does."""
 
+    def rest(self, seconds: float) -> None:
+        """Wait before a launch is tried again."""
+
     def cancel(self) -> None:
-        """End what is being launched by other threads, soon and cleanly: they raise KeyboardInterrupt."""
+        """End what other threads launch, or rest for, soon and cleanly: they raise KeyboardInterrupt."""
 
     def log(self, trial: Trial) -> bytes:
         """The server's log of a launch; empty where none was kept."""
@@ -65,6 +68,9 @@ class Around:
     def rejoin(self, point: Point, *, record: str, settle: bool = False) -> Trial | None:
         return self.inner.rejoin(point, record=record, settle=settle)
 
+    def rest(self, seconds: float) -> None:
+        self.inner.rest(seconds)
+
     def cancel(self) -> None:
         self.inner.cancel()
 
@@ -87,6 +93,9 @@ class OnRig:
 
     def content(self, point: Point) -> str:
         return prepare(self.rig, point).content_id
+
+    def rest(self, seconds: float) -> None:
+        self.watcher.rest(seconds)
 
     def cancel(self) -> None:
         self.watcher.stop()

@@ -18,8 +18,9 @@ from patchbisect.model import Outcome, Persistence, Verdict
 from patchbisect.search import Answer, Budget, Observation, Plan, Rates
 from patchbisect.trial import Trial
 
-# How often a launch is tried when our side or the machine failed (transient void).
-VOID_TRIES = 3
+# Seconds of rest before each further try of a launch that our side or the machine failed (transient void): memory
+# that is still being freed, a link that is down.
+VOID_PAUSES_S = (5.0, 30.0, 120.0)
 
 # An end that is launched again to see whether it still says what it said, and how often it may fail to.
 SENTINEL, SENTINEL_TRIES = "sentinel", 3
@@ -120,14 +121,16 @@ class Course:
             return None
         if spot.content in self.marks:
             return _marked(spot, self.marks[spot.content])
-        for _ in range(VOID_TRIES):
+        for pause in (*VOID_PAUSES_S, None):
             late = self.judge is None or self.judge.late
             trial = self.bench.launch(spot.point, purpose=purpose, settle=late, box=box)
             if not is_transient(trial.verdict):
                 return trial
-            self.notify(f"void: {trial.verdict.why}")
+            self.notify(f"void: {trial.verdict.why}" + (f"; once more in {pause:g} s" if pause else ""))
+            if pause:
+                self.bench.rest(pause)
         raise BoxError(
-            f"{VOID_TRIES} launches in a row were void, the last because {trial.verdict.why}",
+            f"{1 + len(VOID_PAUSES_S)} launches in a row were void, the last because {trial.verdict.why}",
             remedy=trial.verdict.advice,
         )
 

@@ -38,6 +38,9 @@ class Fleet:
     def content(self, point: Point) -> str:
         return self._first.content(point)
 
+    def rest(self, seconds: float) -> None:
+        self._first.rest(seconds)
+
     def cancel(self) -> None:
         for bench in self.benches.values():
             bench.cancel()

@@ -47,6 +47,11 @@ class Stoppable:
     def stop(self) -> None:
         self._stopped.set()
 
+    def rest(self, seconds: float) -> None:
+        """Wait so long, unless interrupted."""
+        self._stopped.wait(seconds)
+        self._unless_stopped()
+
     def step(self, text: str) -> None:
         self._inner.step(text)
 
