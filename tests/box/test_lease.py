@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from patchbisect.box import Box, LaunchSpec, open_box
+from patchbisect.box import Box, LaunchSpec, Reservations, open_box
 from patchbisect.box.agent import lease as book_module
 from patchbisect.box.agent.base import Refused
 from patchbisect.box.agent.lease import LeaseBook
@@ -84,6 +85,15 @@ def test_leases_of_different_gpus_live_side_by_side(book: LeaseBook) -> None:
     assert "busy" in take(book, token="d")
     book.check(1)
     assert book.taken_over(1) == ""
+
+
+def test_who_comes_back_with_a_new_lease_has_not_taken_over_from_itself(book: LeaseBook) -> None:
+    take(book, token="killed", gpus=[0, 1])
+    take(book, token="colleague", gpus=[2, 3])
+    take(book, token="back", gpus=[0, 1], steal=True)
+    assert book.taken_over(1, own=3, gpus=[0, 1]) == ""
+    assert book.taken_over(1, own=2, gpus=[2, 3]) == "", "those are other GPUs"
+    assert book.taken_over(1, own=2, gpus=[0, 1]) == "ada on here"
 
 
 def test_a_lease_does_not_outlive_a_reboot(book: LeaseBook, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,6 +175,77 @@ def test_a_stolen_lease_ends_the_trial_of_its_old_holder(box: Box, tmp_path: Pat
         assert any("lease" in said for said in report.box_changed)
         assert thief.prove_clean().clean
     box._fence = box.acquire("again")
+
+
+def test_a_launch_that_its_client_joins_again_under_a_new_lease_is_still_its_own(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    with open_box("local", settings, state=tmp_path) as box:
+        with box.lease("before it was killed"):
+            run = launch(box, "--line", "up", "--end", "hang")
+            listen(run, until=until_log(b"up"))
+        with box.lease("resumed"):
+            report = box.attach(run.launch_id).stop(0.0)
+    assert report.killed
+    assert report.box_changed == ()
+
+
+# .. a reservation
+
+
+@pytest.fixture
+def reserved(tmp_path: Path) -> Iterator[tuple[Box, Reservations]]:
+    """A box that this project has reserved, reached by one command."""
+    kept = Reservations(tmp_path)
+    with open_box("local", settings_for(tmp_path), state=tmp_path) as box:
+        kept.keep(box.name, box.acquire("reserved", lease_s=600.0))
+        yield box, kept
+        with kept.used(box, reason="tidying"):
+            box.prove_clean()
+
+
+def test_two_commands_under_one_reservation_take_turns(reserved: tuple[Box, Reservations], tmp_path: Path) -> None:
+    box, kept = reserved
+    with open_box("local", settings_for(tmp_path), state=tmp_path) as other:
+        with kept.used(box, reason="bisect"):
+            box.prove_clean()
+            busy = pytest.raises(BoxBusy, match=rf"another command of this project: bisect, pid {os.getpid()} on ")
+            with busy, kept.used(other, reason="launch"):
+                pass
+            waiting, done = threading.Event(), threading.Event()
+
+            def second() -> None:
+                waiting.set()
+                with kept.used(other, reason="launch", wait_s=30.0):
+                    assert other.prove_clean().clean
+                done.set()
+
+            thread = threading.Thread(target=second)
+            thread.start()
+            waiting.wait()
+            assert not done.is_set()
+        thread.join(timeout=30)
+        assert done.is_set()
+
+
+def test_a_reservation_that_is_over_when_the_turn_comes_is_told(reserved: tuple[Box, Reservations]) -> None:
+    box, kept = reserved
+    fence = kept.fence(box)
+    box.release(fence)
+    with pytest.raises(LeaseLost, match="reservation of box local is over"), kept.used(box, reason="launch"):
+        pass
+    kept.keep(box.name, box.acquire("reserved", lease_s=600.0))
+
+
+def test_a_launch_that_another_command_swept_says_nothing_of_the_code(box: Box, tmp_path: Path) -> None:
+    run = launch(box, "--line", "up", "--end", "hang")
+    listen(run, until=until_log(b"up"))
+    with open_box("local", box.settings, state=tmp_path) as other, other.reserved(box.leases()[0].fence):
+        assert other.prove_clean().swept
+    story = listen(run)
+    assert story.exited is not None
+    assert story.exited.exit_code == -9
+    (said,) = run.stop(0.0).box_changed
+    assert said.startswith(f"the launch was ended as a leftover by another command of {getpass.getuser()} on ")
 
 
 @pytest.mark.ci

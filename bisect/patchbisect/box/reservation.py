@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+import socket
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from patchbisect.box.box import Box
+from patchbisect.box.failures import BoxBusy, LeaseLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,5 +44,41 @@ class Reservations:
         self.forget(box.name)
         return 0
 
+    @contextlib.contextmanager
+    def used(self, box: Box, *, reason: str, wait_s: float = 0.0) -> Iterator[None]:
+        """Act under our reservation of ``box``, one command at a time; it is kept afterwards.
+
+        All commands of the project share its number, so the box cannot tell one from the other: each would end the
+        other's server as a leftover. Raises BoxBusy, naming the other command, when it is still at work after
+        ``wait_s`` seconds, and LeaseLost when the reservation is over by then.
+        """
+        path = self._path(box.name).with_suffix(".lock")
+        with path.open("a+", encoding="utf-8") as lock:
+            _wait_for(lock, box=box.name, wait_s=wait_s)
+            lock.truncate(0)
+            lock.write(f"{reason}, pid {os.getpid()} on {socket.gethostname()}")
+            lock.flush()
+            fence = self.fence(box)
+            if not fence:
+                raise LeaseLost(f"the reservation of box {box.name} is over", remedy="invoke box.acquire")
+            with box.reserved(fence):
+                yield
+
     def _path(self, box: str) -> Path:
         return self.state / "reservations" / f"{box.encode().hex()}.json"
+
+
+def _wait_for(lock: TextIO, *, box: str, wait_s: float) -> None:
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                lock.seek(0)
+                raise BoxBusy(
+                    f"box {box} is in use by another command of this project: {lock.read()}",
+                    remedy="wait for it (--wait-for-box)",
+                ) from None
+        time.sleep(min(0.2, max(0.01, deadline - time.monotonic())))

@@ -67,13 +67,14 @@ def open_rig(
     """Reach the box and have it to ourselves, for ``reason``, waiting up to ``wait_s`` seconds for it.
 
     One lease for all that is done with it: between two trials of a bisection nobody else gets in. A reservation of
-    this project is used, and kept. Raises UsageError for an unknown box, BoxError when it cannot be reached or
-    somebody holds it.
+    this project is used, by one command at a time, and kept. Raises UsageError for an unknown box, BoxError when it
+    cannot be reached or somebody holds it.
     """
     name, config = project.settings.box_named(box)
     with reach(project, box=box, embedded=embedded) as opened:
-        fence = Reservations(project.state).fence(opened)
-        with opened.reserved(fence) if fence else opened.lease(reason=reason, wait_s=wait_s) as lease:
+        ours = Reservations(project.state)
+        held = ours.used if ours.fence(opened) else Box.lease
+        with held(opened, reason=reason, wait_s=wait_s) as lease:
             yield Rig(
                 project=project,
                 mirror=mirror,
