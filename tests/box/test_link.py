@@ -6,13 +6,17 @@ import ast
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from patchbisect.box import BoxSettings, open_box
+from patchbisect.box import Box, BoxSettings, open_box
+from patchbisect.box.agent.base import locked
+from patchbisect.box.agent.rundir import RunDir
 from patchbisect.box.conversation import BOOT, FILES
-from patchbisect.box.failures import Unreachable
+from patchbisect.box.failures import NoSuchLaunch, Unreachable
+from patchbisect.box.link import ProcessChannel
 from patchbisect.errors import BoxError, UsageError
 from tests.box.lab import launch, leased, listen, settings_for
 
@@ -86,3 +90,63 @@ def test_a_python_that_is_too_old_is_told(tmp_path: Path) -> None:
     settings = settings_for(tmp_path, agent_python=pythons_at("3.8"))
     with open_box("x", settings, state=tmp_path) as box, pytest.raises(Unreachable, match=r"too old .* needs 3\.9"):
         box.hello()
+
+
+# .. Ctrl-C in the middle of a request
+
+
+@pytest.fixture
+def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Makes the next wait for an answer end in a KeyboardInterrupt; the request has been sent by then."""
+    read = ProcessChannel.read
+    due: list[None] = []
+
+    def read_or_interrupt(self: ProcessChannel, timeout_s: float) -> bytes:
+        if due:
+            due.clear()
+            raise KeyboardInterrupt
+        return read(self, timeout_s)
+
+    monkeypatch.setattr(ProcessChannel, "read", read_or_interrupt)
+    return lambda: due.append(None)
+
+
+def test_the_answer_to_an_interrupted_request_is_not_taken_for_the_next_ones(
+    box: Box, interrupt: Callable[[], None]
+) -> None:
+    box.hello()
+    interrupt()
+    with pytest.raises(KeyboardInterrupt):
+        box.hello()
+    assert box.free_port() > 0
+
+
+def test_a_refusal_keeps_the_conversation(box: Box) -> None:
+    box.hello()
+    before = box._control
+    with pytest.raises(NoSuchLaunch):
+        box.attach("no-such-launch")
+    assert box._control is before
+
+
+def test_a_launch_is_stopped_after_its_provenance_was_interrupted(box: Box, interrupt: Callable[[], None]) -> None:
+    run = launch(box, "--line", "up", "--end", "hang")
+    interrupt()
+    with pytest.raises(KeyboardInterrupt):
+        run.provenance()
+    report = run.stop(0.0)
+    assert report.ended
+    assert report.killed
+
+
+@pytest.mark.ci
+def test_an_agent_in_the_middle_of_a_stop_finishes_it_although_its_client_hangs_up(
+    box: Box, interrupt: Callable[[], None], tmp_path: Path
+) -> None:
+    run = launch(box, "--ignore-sigterm", "--line", "up", "--end", "hang")
+    listen(run, until=lambda story: b"up" in story.log)
+    interrupt()
+    with pytest.raises(KeyboardInterrupt):
+        run.stop(grace_s=3.0)  # longer than a hang-up waits before it sends SIGTERM
+    with locked(RunDir(str(tmp_path / "box"), run.launch_id).file("ending")):
+        assert box.launches() == ()

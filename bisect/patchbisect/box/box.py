@@ -30,7 +30,7 @@ from patchbisect.box.values import (
     LeaseHeld,
     PlacedCode,
 )
-from patchbisect.errors import BoxError, UsageError
+from patchbisect.errors import BoxError, PatchbisectError, UsageError
 
 log = logging.getLogger(__name__)
 
@@ -146,13 +146,18 @@ class Box:
             except LinkLost as lost:
                 self._hang_up()
                 attempt.failed(lost)
+            except PatchbisectError:  # the agent's own answer: the conversation goes on
+                raise
+            except BaseException:  # its answer is still to come, and would be taken for that of the next request
+                self._hang_up()
+                raise
         raise AssertionError("attempts() does not end")
 
     def _hang_up(self) -> None:
         with self._lock:
-            if self._control is not None:
-                self._control.close()
-                self._control = None
+            control, self._control = self._control, None
+            if control is not None:
+                control.close()
 
     def close(self) -> None:
         self._hang_up()

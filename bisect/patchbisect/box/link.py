@@ -7,6 +7,7 @@ the same.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import subprocess
@@ -102,12 +103,17 @@ class ProcessChannel:
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
+        self._end()
+        self._errors.close()
+
+    def _end(self) -> None:
+        """It ends by itself, or of SIGTERM; an agent in the middle of ending a launch finishes that first."""
         try:
             self._process.wait(timeout=2.0)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._errors.close()
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=2.0)
 
 
 class ProcessLink:

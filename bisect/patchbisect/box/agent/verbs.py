@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import signal
 import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .base import Json, Refused, locked, read_json, write_json
@@ -29,6 +30,16 @@ from .worktree import WorkTree
 TICK_EVERY_S = 2.0
 QUIET_CLIENT_S = 3600.0
 """A conversation in which nothing is asked for this long ends."""
+
+
+@contextlib.contextmanager
+def to_the_end() -> Iterator[None]:
+    """What must not be left half done is finished although the client, hanging up, ends us with SIGTERM."""
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class Agent:
@@ -162,7 +173,7 @@ class Agent:
     def do_apply(self, commit: str, patches: list[str], rescue: bool, in_place: bool) -> Json:
         """Bring the directory that the user looks at, or their own checkout, to ``commit``, and read it back."""
         self._leases().check(self._fence)
-        with locked(f"{self._dir}/code.lock"):
+        with locked(f"{self._dir}/code.lock"), to_the_end():
             return self._apply(commit, patches=patches, rescue=rescue, in_place=in_place)
 
     def _apply(self, commit: str, *, patches: list[str], rescue: bool, in_place: bool) -> Json:
@@ -201,10 +212,12 @@ class Agent:
         return Cleaner(self._dir, box=self._box, leases=self._leases(), fence=self._fence)
 
     def do_prove_clean(self, port: int) -> Json:
-        return self._cleaner().prove_clean(port)
+        with to_the_end():
+            return self._cleaner().prove_clean(port)
 
     def do_stop(self, launch_id: str, grace_s: float) -> Json:
-        return self._cleaner().end(self._run(launch_id), grace_s=grace_s)
+        with to_the_end():
+            return self._cleaner().end(self._run(launch_id), grace_s=grace_s)
 
     # .. launches
 
