@@ -85,7 +85,7 @@ class Cleaner:
         same = kept.get("boot") == boot_id() and kept.get("driver") == gpus.driver
         baseline = dict(kept["used_gb"]) if same else {}
         found = gpus.read()
-        if not found:
+        if not found or gpus.incomplete:
             return [unreadable(gpus)]
         faults = []
         for gpu in found:

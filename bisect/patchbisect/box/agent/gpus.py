@@ -39,6 +39,8 @@ class Gpus:
     def __init__(self, wanted: Sequence[int] = ()) -> None:
         self._wanted = frozenset(wanted)
         self.why = ""
+        self.incomplete = False
+        """Whether the last reading broke off: then a GPU that is missing from it may be there, and full."""
         self._nvml = self._open_nvml()
         self.source = "nvml" if self._nvml else "nvidia-smi" if self._open_smi() else "none"
 
@@ -91,6 +93,7 @@ class Gpus:
         if self.source == "nvidia-smi":
             return self._read_smi()
         found = []
+        self.incomplete = False
         if self._nvml:
             try:
                 for index, handle in self._handles():
@@ -100,6 +103,7 @@ class Gpus:
                     util = self._util(handle)
                     found.append(Gpu(index, uuid, name, memory.total / GIB, memory.used / GIB, util))
             except Exception as problem:
+                self.incomplete = True
                 self.why = f"NVML: {problem}"
         return found
 

@@ -166,6 +166,7 @@ class Supervisor:
         self._shm_at = 0.0
         self._followed = (0, time.monotonic())
         self._boot_gpus = {gpu.uuid for gpu in self._gpus.read()}
+        self._kernel_log = open_kernel_log()
         self._missing: set[str] = set()
         """GPUs that the last reading lacked: one that two in a row lack has fallen off."""
 
@@ -418,7 +419,7 @@ class Supervisor:
             "rank_exit": self._rank_exit,
             "left": [proc.pid for proc in kin][:50],
             "changed": list(self._changed)[:10],
-            "kernel": kernel_kills({pid for pid, _ in self._known})[:5],
+            "kernel": kernel_kills(self._kernel_log, {pid for pid, _ in self._known})[:5],
         }
         write_reserved(self._run.file("exit.json"), record)
 
@@ -452,35 +453,41 @@ def received_bytes() -> int:
     return total
 
 
-def kernel_kills(pids: set[int]) -> list[str]:
-    """The kernel's lines about killing or faulting one of ``pids``, where this user may read them."""
-    found = []
+def open_kernel_log() -> int:
+    """The kernel's log from now on, -1 where this user may not read it: an older line may be about another process."""
     try:
         handle = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
-        return []
+        return -1
+    os.lseek(handle, 0, os.SEEK_END)
+    return handle
+
+
+def kernel_kills(log: int, pids: set[int]) -> list[str]:
+    """The kernel's lines in ``log`` about killing or faulting one of ``pids``."""
+    found = []
     try:
-        while True:
+        while log >= 0:
             try:
-                line = os.read(handle, 8192).decode("utf-8", "replace")
+                record = os.read(log, 8192).decode("utf-8", "replace")
             except BrokenPipeError:  # overwritten while we read: go on with the next
                 continue
-            text = line.split(";", 1)[-1].splitlines()[0]
+            if not record:
+                break
+            text = record.split(";", 1)[-1].splitlines()[0]
             wanted = "Killed process" in text or "segfault at" in text or "oom-kill:" in text
             if wanted and any(re.search(rf"\b{pid}\b", text) for pid in pids):
                 found.append(text)
-    except OSError:
+    except BlockingIOError:
         pass
-    finally:
-        os.close(handle)
     return found
 
 
 def supervise(directory: str, launch_id: str) -> int:
     """The supervisor's main program: the order comes on stdin, one line about the start goes to stdout."""
     order = json.loads(sys.stdin.buffer.read())
-    for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)
+    for unheeded in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(unheeded, lambda *_: None)  # SIG_IGN would be inherited by the server
     run = RunDir(directory, launch_id)
     held = os.open(run.file("supervised"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
