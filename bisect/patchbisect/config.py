@@ -91,8 +91,8 @@ class BoxConfig(_Settings):
     """Our directory on the box. Default: ``~/.patchbisect-box``, for ``local`` the state directory's ``box/``."""
     python: str | None = None
     """The server's interpreter on the box."""
-    lease_dir: str = "/var/tmp/patchbisect-lease"
-    """Where the box's lease is kept: one directory for all users of the machine."""
+    lease_dir: str = ""
+    """Where the lease is kept. Default: one place for all users of the machine where it has GPUs, else in ``dir``."""
     agent_python: str | None = None
     """The agent's interpreter (3.9 or later, standard library). Default: the server's, which also has ``pynvml``."""
     checkout: str | None = None
@@ -103,6 +103,18 @@ class BoxConfig(_Settings):
     """Variables of every server on this box, below the profile's own."""
     pythonpath: tuple[str, ...] = ()
     """More entries after the point's code."""
+    min_free_gb: float | None = None
+    """Free disk below which a launch is not begun (GiB). Default: 1."""
+    gpu_idle_gb: float | None = None
+    """What an idle GPU may use without a process (GiB), as a card with a desktop on it does. Default: 1.5."""
+    gpu_slack_gb: float | None = None
+    """How far above its baseline a GPU may be when a launch begins (GiB). Default: 0.5."""
+    gpu_budget_s: float | None = None
+    """How long GPU memory may take to come back after the last process (seconds). Default: 15."""
+    link_patience_s: float | None = None
+    """How long a lost link is tried again before the box is given up (seconds). Default: 900."""
+    build_sources: tuple[str, ...] | None = None
+    """What ``build`` makes its files from, as paths in SGLang's repository."""
     build: tuple[str, ...] = ()
     """Command that builds what git does not track, when its sources differ from the checkout's."""
 

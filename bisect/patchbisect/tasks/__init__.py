@@ -24,6 +24,7 @@ namespace = Collection(
     recorded.plot,
     recorded.watch,
     boxes.doctor,
+    boxes.gpu_check,
     project.setup,
     project.demo,
     project.test,

@@ -11,7 +11,12 @@ from patchbisect.tasks.face import console, emit, negative, task
 from patchbisect.tasks.lab import box_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
     from patchbisect.box import LeaseHeld
+    from patchbisect.box.values import Check
 
 _BOX = {"box": "the box; default: the one that the settings name"}
 
@@ -22,9 +27,6 @@ def doctor(ctx: invoke.Context, box: str = "", json: bool = False) -> None:
 
     Example: invoke doctor --box rig
     """
-    from rich.table import Table
-    from rich.text import Text
-
     from patchbisect.config import load_project
 
     with box_of(load_project(), box) as opened:
@@ -32,14 +34,53 @@ def doctor(ctx: invoke.Context, box: str = "", json: bool = False) -> None:
     if json:
         emit({"box": opened.name, "checks": [asdict(check) for check in checks]})
     else:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for heading in ("", "check", "found", "remedy"):
-            table.add_column(heading, overflow="fold")
-        for check in checks:
-            mark = Text("ok", style="green") if check.ok else Text("FAULT", style="red")
-            table.add_row(mark, check.check, check.detail, check.remedy)
-        console().print(table)
+        console().print(_table(checks))
     if not all(check.ok for check in checks):
+        raise negative()
+
+
+def _table(checks: Sequence[Check]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("", "check", "found", "remedy"):
+        table.add_column(heading, overflow="fold")
+    for check in checks:
+        mark = Text("ok", style="green") if check.ok else Text("FAULT", style="red")
+        table.add_row(mark, check.check, check.detail, check.remedy)
+    return table
+
+
+@task(help={**_BOX, "wait-for-box": "seconds to wait for it", "json": "print one JSON document"})
+def gpu_check(ctx: invoke.Context, box: str = "", wait_for_box: float = 0.0, json: bool = False) -> None:
+    """Check that what a box says of its GPUs is true: a known allocation, memory back after a kill, a real OOM.
+
+    Takes half a minute and 4 GiB of a GPU, then all of one for a moment. Exits 1 when something is not right.
+
+    Example: invoke gpu-check --box rig
+    """
+    from patchbisect.box.gpu_check import gpu_check as checked
+    from patchbisect.config import load_project
+    from patchbisect.model import Outcome, Signals
+    from patchbisect.records import new_id
+    from patchbisect.startup import classify
+    from patchbisect.tasks.lab import mirror_of, rig_of
+
+    project = load_project()
+    with rig_of(project, mirror=mirror_of(project), box=box, reason="gpu-check", wait_s=wait_for_box) as rig:
+        found = checked(rig.box, new_id=new_id)
+    exit_code = found.oom_exit.exit_code if found.oom_exit else None
+    verdict = classify(found.oom_log, Signals(exit_code=exit_code, alive=False)) if found.oom_log else None
+    known = verdict is None or verdict.outcome is Outcome.OOM
+    if json:
+        checks = [asdict(check) for check in found.checks]
+        emit({"checks": checks, "classified": verdict.outcome.value if verdict else None})
+    else:
+        console().print(_table(found.checks))
+        if verdict:
+            print(f"a real out-of-memory is classified as {verdict.outcome}")
+    if not known or not all(check.ok for check in found.checks):
         raise negative()
 
 

@@ -87,11 +87,17 @@ def open_rig(
             )
 
 
+_TUNED = ("min_free_gb", "gpu_idle_gb", "gpu_slack_gb", "gpu_budget_s", "link_patience_s", "build_sources")
+"""Settings whose defaults are the box's own."""
+
+
 def _box_settings(config: BoxConfig, embedded: Embedded | None, project: Project) -> BoxSettings:
     """A box as its package wants it. The embedded one brings its own interpreter."""
     user = f"{config.user}@" if config.user else ""
     port = f":{config.port}" if config.port else ""
+    tuned = {name: value for name in _TUNED if (value := getattr(config, name)) is not None}
     return BoxSettings(
+        **tuned,
         host=f"{user}{config.host}{port}" if config.host else "",
         prefix=config.prefix,
         directory=config.dir or "",
