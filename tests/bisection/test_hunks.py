@@ -60,3 +60,17 @@ def test_a_new_file_is_one_piece_and_a_patch_of_one_piece_has_no_inside(tmp_path
     both = upstream.patch_of(2, "both", {NEW: None, LOADER: "other = 1\n"})
     line = hunk_timeline(point, Point("q", base, (one, both), "tiny"), both)
     assert len(line.changes) == 2
+
+
+def test_a_hunk_behind_one_that_adds_lines_stands_where_it_stood_in_the_old_file(tmp_path):
+    upstream = Upstream(tmp_path)
+    edits = {ENGINE: [("engine_3 = 3", "engine_3 = 3\nadded = 1"), replaced("engine_40 = 40")]}
+    grown = upstream.patch(1, "grown", edits)
+    base = Base(upstream.pin())
+    parent, culprit = Point("parent", base, (), "tiny"), Point("culprit", base, (grown,), "tiny")
+    line = hunk_timeline(parent, culprit, grown)
+    mirror = Mirror(tmp_path / "state", source="git")
+    second = point_with(line, [1])
+    assert mirror.materialize(second.base, second.patches).shifted == ()
+    assert "engine_40 = 40 + 100" in text(mirror, second, ENGINE)
+    assert "added" not in text(mirror, second, ENGINE)

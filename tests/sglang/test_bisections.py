@@ -70,20 +70,12 @@ GUILTY = (SIZING, GUILTY_LINE, PRINT + GUILTY_LINE)
 class Workshop:
     """A work tree of the pinned code in which patches are made, each on top of those before it."""
 
-    def __init__(self, path: Path, mirror: Mirror, pin: Pin) -> None:
+    def __init__(self, path: Path, source: Path, commit: str) -> None:
         self.path = path
         path.mkdir()
         git(path, "init", "--quiet", "--initial-branch=main")
-        base = mirror.base(Base(pin=pin)).commit
-        git(
-            path,
-            "fetch",
-            "--quiet",
-            "--update-shallow",
-            str(mirror.path),
-            f"{base}:refs/heads/main",
-            "--update-head-ok",
-        )
+        fetch = ["fetch", "--quiet", "--update-shallow", "--update-head-ok"]
+        git(path, *fetch, str(source), f"{commit}:refs/heads/main")
         git(path, "checkout", "--quiet", "main")
 
     def patch(self, number: int, slug: str, *edits: tuple[str, str, str]) -> Patch:
@@ -103,7 +95,7 @@ class Workshop:
             subject=slug.replace("-", " ").capitalize(),
             body="",
             trailers=[("Kind", "experiment"), ("Forwarded", "no")],
-            diff=diff + "\n",
+            diff=diff,
         )
 
     def note(self, number: int) -> Patch:
@@ -113,7 +105,7 @@ class Workshop:
 
 @pytest.fixture
 def workshop(project: Project, mirror: Mirror, tmp_path: Path) -> Workshop:
-    return Workshop(tmp_path / "workshop", mirror, pin_of(project))
+    return Workshop(tmp_path / "workshop", mirror.path, mirror.base(Base(pin=pin_of(project))).commit)
 
 
 def queue(name: str) -> tuple[Patch, ...]:
@@ -123,7 +115,7 @@ def queue(name: str) -> tuple[Patch, ...]:
 def git(where: Path, *words: str) -> str:
     done = subprocess.run(["git", "-C", str(where), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return done.stdout
 
 
 def blamed(finding: Finding) -> list[str]:
@@ -266,9 +258,13 @@ def test_two_revisions_of_the_queue_with_a_moved_pin(
     project: Project, commits: Range, tmp_path: Path, bisect: Bisect
 ) -> None:
     settings = from_clone(project, commits)
-    one, two = (queue("guilty-pair")[k] for k in (0, 4))
+    one = queue("guilty-pair")[0]
     home = repository(project, tmp_path, [one], pin=commits.pin, **settings)
-    before = git(home.root, "rev-parse", "HEAD")
+    before = git(home.root, "rev-parse", "HEAD").strip()
+    new = Workshop(tmp_path / "workshop", commits.path, commits.commits[-1])
+    two = new.patch(
+        2, "two", (SIZING, "        return cell_size\n", "        logger.info('two')\n        return cell_size\n")
+    )
     home = repository(project, tmp_path, [one, two], pin=replace(commits.pin, commit=commits.commits[-1]), **settings)
     finding = bisect(home, good=before, bad="HEAD")
     assert finding.culprit is not None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from patchbisect.model import Axis, Change, Patch, Point, Timeline
-from patchbisect.patchqueue import compose, diff_of
+from patchbisect.patchqueue import Hunk, compose, diff_of
 
 _WHOLE = re.compile(r"^(new file mode|deleted file mode|rename from|copy from|old mode) ", re.MULTILINE)
 
@@ -62,5 +62,12 @@ def _pieces(patch: Patch) -> Iterator[_Piece]:
             yield _Piece(place=f"{place}{line}", diff="\n".join(section) + "\n")
             continue
         for hunk, first, last in zip(file.hunks, heads, heads[1:], strict=False):
-            text = "\n".join([*header, *section[first:last]]) + "\n"
+            text = "\n".join([*header, _alone(hunk, section[first]), *section[first + 1 : last]]) + "\n"
             yield _Piece(place=f"{place}:{hunk.first_new_line}", diff=text)
+
+
+def _alone(hunk: Hunk, header: str) -> str:
+    """The header of a hunk that no other hunk comes before: it stands where it stood in the old file."""
+    new_start = hunk.first_old_line if hunk.new_count else hunk.first_old_line - 1
+    place = f"@@ -{hunk.old_start},{hunk.old_count} +{new_start},{hunk.new_count} @@"
+    return place + header.partition(" @@")[2]
