@@ -78,6 +78,13 @@ class Journal:
             yield Entry(event=document.pop("event"), at=document.pop("at"), data=document)
 
 
+class Sealed(Journal):
+    """A journal that is only read: what would be written is let go."""
+
+    def append(self, event: str, **data: Any) -> None:
+        """Nothing."""
+
+
 def _is_torn(line: bytes) -> bool:
     return line.startswith(b"{") and not line.rstrip().endswith(b"}")
 

@@ -8,14 +8,15 @@ from dataclasses import replace
 import pytest
 
 from patchbisect.bisection import AnswerKind, Shut, conduct, finding_to_json, forecast, plan_to_json
-from patchbisect.bisection.amending import known_content, mark_content, reasons_of, take_back
+from patchbisect.bisection.amending import content_named, mark_content, reasons_of, take_back
 from patchbisect.bisection.bench import OnRig
 from patchbisect.bisection.fleet import Fleet
 from patchbisect.bisection.remembering import Remembering
 from patchbisect.errors import BoxError, UsageError
-from patchbisect.journal import Journal
+from patchbisect.journal import Journal, Sealed
 from patchbisect.model import Stage
 from patchbisect.search import Rates
+from patchbisect.timeline import timeline
 from patchbisect.trial import Silent
 from tests.bisection.test_running import across
 from tests.bisection.world import FAILS, READY, World, broken_by, found, point, question, queue, slugs
@@ -377,12 +378,20 @@ def test_what_drifted_is_not_remembered_by_a_later_bisection(tmp_path):
     assert not {step.trial.record for step in later.steps} & set(finding.lost)
 
 
-@pytest.mark.parametrize("named", ["clean + 4 of 8 (0004-p4)", "4 of 8"])
+def content_of(journal, world, name, *, asked=None, resolve=None):
+    asked = asked or question()
+    return content_named(journal, name, timeline=asked.timeline, bench=Shut(world), resolve=resolve or unresolved)
+
+
+def unresolved(name):
+    raise UsageError(f"{name} is no point")
+
+
+@pytest.mark.parametrize("named", ["clean + 4 of 8 (0004-p4)", "4"])
 def test_a_point_is_marked_by_what_it_runs(tmp_path, named):
     world, journal, _ = finished(tmp_path)
-    content = known_content(journal, named)
+    content = content_of(journal, world, named)
     assert content == world.content(point("", queue(4)))
-    assert known_content(journal, "no such point") is None
     mark_content(journal, content, point=named, verdict="bad")
     again = World(rule=broken_by("p3"), store=World.at(tmp_path / "other", broken_by("p3")).store)
     fresh = journal_in(tmp_path / "other")
@@ -390,6 +399,44 @@ def test_a_point_is_marked_by_what_it_runs(tmp_path, named):
     finding = conduct(question(), again, journal=fresh, store=again.store)
     assert finding.culprit.subject == "p3"
     assert not any(name.startswith("clean + 4") for name in again.launched)
+
+
+def test_a_number_is_a_position_of_the_timeline_and_no_patch(tmp_path):
+    """The timeline begins after patch 2: its point 4 is patch 6, whatever was launched under what name."""
+    world, journal = World.at(tmp_path, broken_by("p6")), journal_in(tmp_path)
+    ends = timeline(point("2", queue(2)), point("HEAD", queue(8)), applies=lambda base, patches: True)
+    asked = question(timeline=ends)
+    conduct(asked, world, journal=journal, store=world.store)
+    at = world.content(point("", queue(6)))
+    assert content_of(journal, world, "4", asked=asked, resolve=lambda name: point("4", queue(4))) == at
+    with pytest.raises(UsageError, match="no point 7"):
+        content_of(journal, world, "7", asked=asked)
+
+
+def test_the_end_of_a_name_is_no_name(tmp_path):
+    world, journal, _ = finished(tmp_path)
+    with pytest.raises(UsageError, match="4 of 8 is no point"):
+        content_of(journal, world, "4 of 8")
+
+
+def test_what_the_bisection_does_not_run_cannot_be_marked(tmp_path):
+    world, journal, _ = finished(tmp_path)
+    assert content_of(journal, world, "main", resolve=lambda _: point("x", queue(3)))
+    with pytest.raises(UsageError, match="main is no point of bisection b"):
+        content_of(journal, world, "main", resolve=lambda _: point("x", queue(9)))
+
+
+def test_reading_a_journal_again_joins_nothing_and_writes_nothing(tmp_path):
+    world, journal, _ = finished(tmp_path)
+    lines = journal.path.read_bytes().splitlines(keepends=True)
+    intent = next(k for k, line in enumerate(lines) if b'"intent"' in line and k > 5)
+    journal.path.write_bytes(b"".join(lines[: intent + 1]))
+    world.running = {json.loads(lines[intent])["record"]}
+    launched, before = len(world.launched), journal.path.read_bytes()
+    with pytest.raises(UsageError, match="the journal ends before the answer"):
+        conduct(question(), Shut(world), journal=Sealed(journal.path), store=world.store)
+    assert len(world.launched) == launched
+    assert journal.path.read_bytes() == before
 
 
 def test_why_says_why_what_and_what_was_told(tmp_path):
@@ -410,7 +457,6 @@ def test_why_says_why_what_and_what_was_told(tmp_path):
 
 def test_going_on_inside_a_patch_launches_neither_end_again(tmp_path):
     from patchbisect.model import Base, Point
-    from patchbisect.timeline import timeline
     from patchbisect.upstream import Mirror
     from tests.tiny_upstream import ENGINE, LOADER, Upstream, replaced
 

@@ -76,6 +76,24 @@ def test_a_mark_counts_instead_of_a_launch(project: FakeProject, found: dict[str
     assert project.json("bisect", "--resume", "--of", found["id"])["culprit"] == found["culprit"]
 
 
+def test_neither_a_replay_nor_a_mark_needs_the_box(project: FakeProject, found: dict[str, Any]) -> None:
+    settings = project.root / "invoke.yaml"
+    before = settings.read_text()
+    settings.write_text(before.replace("lease-dir", "agent-python: /no/python, lease-dir"))
+    try:
+        assert project.run("box").returncode == 3
+        replayed = project.json("bisect.replay", "--of", found["id"])
+        marked = project.run("bisect.mark", "4", "bad", "--of", found["id"])
+        unmarked = project.run("bisect.mark", "4", "none", "--of", found["id"])
+        elsewhere = project.run("bisect.mark", "clean@other", "bad", "--of", found["id"])
+    finally:
+        settings.write_text(before)
+    assert replayed["culprit"] == found["culprit"]
+    assert (marked.returncode, unmarked.returncode) == (0, 0), marked.stderr
+    assert elsewhere.returncode == 2
+    assert "is no point of bisection" in elsewhere.stderr
+
+
 def test_the_repair_of_a_removed_patch(project: FakeProject) -> None:
     document = project.json("bisect", "--fix", "--bad", "HEAD", "--good", "HEAD-4")
     assert document["answer"] == "found"

@@ -1,7 +1,7 @@
 """Search × trials → culprit, with proof; and the way back in after an interruption."""
 
-from patchbisect.bisection.amending import known_content, mark_content, reasons_of, take_back
-from patchbisect.bisection.bench import Bench, Journaled, OnRig
+from patchbisect.bisection.amending import content_named, mark_content, reasons_of, take_back
+from patchbisect.bisection.bench import Bench, Journaled, OnDesk, OnRig
 from patchbisect.bisection.equipping import bench_on
 from patchbisect.bisection.exporting import export_branch
 from patchbisect.bisection.finding import (
@@ -39,6 +39,7 @@ __all__ = [
     "Claim",
     "Finding",
     "Journaled",
+    "OnDesk",
     "OnRig",
     "ProofStep",
     "Question",
@@ -51,11 +52,11 @@ __all__ = [
     "bisect",
     "change_to_json",
     "conduct",
+    "content_named",
     "export_branch",
     "finding_to_json",
     "forecast",
     "is_transient",
-    "known_content",
     "mark_content",
     "one_of",
     "plan_to_json",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from patchbisect.bisection.bench import standing
+from collections.abc import Callable
+
+from patchbisect.bisection.bench import Bench, standing
+from patchbisect.bisection.ground import Ground
 from patchbisect.config import nearest
 from patchbisect.errors import UsageError
 from patchbisect.journal import Entry, Journal
+from patchbisect.model import Point, Timeline
 from patchbisect.records import Store
 from patchbisect.wire import Json
 
@@ -27,14 +31,38 @@ def take_back(journal: Journal, run: str = "", *, store: Store) -> Entry:
     return hits[0]
 
 
-def known_content(journal: Journal, point: str) -> str | None:
-    """The content id of a point that this bisection has launched, by its name, its run, or ``k`` of the timeline."""
-    trials = [entry for entry in journal.entries() if entry.event == "trial"]
-    for entry in reversed(trials):
-        name = entry.data["point"]
-        if point in (name, entry.data["record"]) or name.partition(" (")[0].endswith(f" + {point}"):
+def content_named(
+    journal: Journal, point: str, *, timeline: Timeline, bench: Bench, resolve: Callable[[str], Point]
+) -> str:
+    """What a point of this bisection runs: ``k`` of its timeline, a run or a name of its journal, or any other name.
+
+    ``resolve`` reads such a name. Raises UsageError for a point that is not in this bisection; PointUnbuildable.
+    """
+    ground = Ground(timeline, bench)
+    if point.isdecimal() and str(int(point)) == point:
+        return _at(ground, int(point))
+    launched = [entry for entry in journal.entries() if entry.event in ("intent", "trial", "void")]
+    for entry in reversed(launched):
+        if point in (entry.data["point"], entry.data["record"]):
             return str(entry.data["content_id"])
-    return None
+    content = bench.content(resolve(point))
+    if content in {entry.data["content_id"] for entry in launched}:
+        return content
+    if any(ground.spot(range(k)).content == content for k in range(len(ground.changes) + 1)):
+        return content
+    raise UsageError(
+        f"{point} is no point of bisection {journal.identifier}",
+        remedy=f"say 0 to {len(ground.changes)} of its timeline, or a run of invoke bisect.log",
+    )
+
+
+def _at(ground: Ground, position: int) -> str:
+    if position > len(ground.changes):
+        raise UsageError(f"the timeline has no point {position}", remedy=f"0 (good) to {len(ground.changes)} (bad)")
+    spot = ground.spot(range(position))
+    if spot.unbuildable:
+        raise UsageError(f"point {position} cannot be built: {spot.unbuildable}", remedy="it is never launched")
+    return spot.content
 
 
 def mark_content(journal: Journal, content: str, *, point: str, verdict: str) -> None:

@@ -12,18 +12,28 @@ from patchbisect.journal import Entry, Journal
 from patchbisect.model import Base, Patch, Point, Stage
 from patchbisect.records import Record, Store, new_id
 from patchbisect.search import Observation
-from patchbisect.trial import SETTLE_S, Rig, Stoppable, Trial, Watcher, prepare, rejoin_trial, run_trial
+from patchbisect.trial import SETTLE_S, Desk, Rig, Stoppable, Trial, Watcher, prepare, rejoin_trial, run_trial
 
 
-class Bench(Protocol):
+class Reading(Protocol):
+    """What can be said of points and trials without launching anything."""
+
+    def content(self, point: Point) -> str:
+        """The point's content id. Raises PointUnbuildable."""
+
+    def log(self, trial: Trial) -> bytes:
+        """The server's log of a launch; empty where none was kept."""
+
+    def difference(self, before: Base, after: Base) -> Patch:
+        """What leads from one base to another, as a patch. Raises PointUnbuildable, BoxError."""
+
+
+class Bench(Reading, Protocol):
     """Where trials happen; the real one prepares and runs them on a box."""
 
     @property
     def width(self) -> int:
         """How many launches may run at the same time."""
-
-    def content(self, point: Point) -> str:
-        """The point's content id. Raises PointUnbuildable."""
 
     def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
         """One launch; with ``settle`` a server that is ready must stay so for a while. ``record`` is its id.
@@ -41,12 +51,6 @@ class Bench(Protocol):
 
     def cancel(self) -> None:
         """End what other threads launch, or rest for, soon and cleanly: they raise KeyboardInterrupt."""
-
-    def log(self, trial: Trial) -> bytes:
-        """The server's log of a launch; empty where none was kept."""
-
-    def difference(self, before: Base, after: Base) -> Patch:
-        """What leads from one base to another, as a patch. Raises PointUnbuildable, BoxError."""
 
 
 class Around:
@@ -79,6 +83,23 @@ class Around:
 
     def difference(self, before: Base, after: Base) -> Patch:
         return self.inner.difference(before, after)
+
+
+class OnDesk:
+    """What the settings of a box, the mirror and the store of records say, without the box."""
+
+    def __init__(self, desk: Desk, *, store: Store) -> None:
+        self.desk = desk
+        self.store = store
+
+    def content(self, point: Point) -> str:
+        return prepare(self.desk, point).content_id
+
+    def log(self, trial: Trial) -> bytes:
+        return self.store.log(trial.record)
+
+    def difference(self, before: Base, after: Base) -> Patch:
+        return self.desk.mirror.difference(before, after)
 
 
 class OnRig:

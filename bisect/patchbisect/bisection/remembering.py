@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from patchbisect.bisection.bench import Around, Bench, trial_of
+from patchbisect.bisection.bench import Around, Bench, Reading, trial_of
 from patchbisect.bisection.machines import Machine, hardware
 from patchbisect.errors import UsageError
-from patchbisect.model import Outcome, Point, Stage
+from patchbisect.model import Base, Outcome, Patch, Point, Stage
 from patchbisect.records import Store
 from patchbisect.trial import Trial
 from patchbisect.wire import Json
@@ -117,8 +117,22 @@ class Recalled(Around):
         return self.inner.launch(point, purpose=purpose, settle=settle, record=record, box=box)
 
 
-class Shut(Around):
-    """A bench that launches nothing: for reading a journal again."""
+class Shut:
+    """A bench that launches nothing and reaches for no box: for reading a journal again."""
+
+    width = 1
+
+    def __init__(self, inner: Reading) -> None:
+        self.inner = inner
+
+    def content(self, point: Point) -> str:
+        return self.inner.content(point)
+
+    def log(self, trial: Trial) -> bytes:
+        return self.inner.log(trial)
+
+    def difference(self, before: Base, after: Base) -> Patch:
+        return self.inner.difference(before, after)
 
     def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
         """Raises UsageError."""
@@ -126,3 +140,12 @@ class Shut(Around):
             f"the journal ends before the answer: {point.name} was not launched ({purpose})",
             remedy="invoke bisect --resume",
         )
+
+    def rejoin(self, point: Point, *, record: str, settle: bool = False) -> None:
+        """What still runs is left to ``--resume``."""
+
+    def rest(self, seconds: float) -> None:
+        """Nothing is tried again."""
+
+    def cancel(self) -> None:
+        """Nothing runs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,10 +10,10 @@ import invoke
 
 from patchbisect.errors import UsageError
 from patchbisect.tasks.face import console, emit, negative, say, task
-from patchbisect.tasks.lab import mirror_of, rig_of
+from patchbisect.tasks.lab import mirror_of, prepared, rig_of
 
 if TYPE_CHECKING:
-    from patchbisect.bisection import Asked, Finding, Question
+    from patchbisect.bisection import Asked, Finding, Question, Shut
     from patchbisect.config import Project
     from patchbisect.journal import Journal
     from patchbisect.trial import Rig
@@ -206,14 +206,13 @@ def run_through(
     *,
     journal: Journal,
     plain: bool = False,
-    launch: bool = True,
     wait_s: float = 0.0,
 ) -> Finding:
-    """The bisection on its boxes; without ``launch`` only what stands in the journal."""
+    """The bisection on its boxes."""
     from dataclasses import asdict
     from functools import partial
 
-    from patchbisect.bisection import Shut, bench_on, conduct, since_baseline
+    from patchbisect.bisection import bench_on, conduct
     from patchbisect.report.live import watching
 
     what = f"bisection {journal.identifier}: {asked.good} .. {asked.bad}"
@@ -227,18 +226,37 @@ def run_through(
             watcher.step(f"- {text}")
 
         equip = partial(bench_on, rigs, question, journal=journal, fresh=asked.fresh, watcher=watcher, notify=notify)
-        bench = equip()
         return conduct(
             question,
-            bench if launch else Shut(bench),
+            equip(),
             journal=journal,
             store=rigs[0].store,
             depth=asked.depth,
-            follow=(lambda run: understood(project, since_baseline(asked, run))) if asked.follow_baseline else None,
+            follow=following(project, asked),
             shorter=(lambda until: equip(until=until)) if asked.fast else None,
             notify=notify,
             progress=lambda progress: watcher.search(**asdict(progress)),
         )
+
+
+def following(project: Project, asked: Asked) -> Callable[[str], Question] | None:
+    """The question from the recorded start of a baseline that fails, where it is to be followed."""
+    from patchbisect.bisection import since_baseline
+
+    return (lambda run: understood(project, since_baseline(asked, run))) if asked.follow_baseline else None
+
+
+def on_paper(project: Project, asked: Asked) -> Shut:
+    """What the bisection's points run, with no box reached and no lease taken. All of its boxes are alike."""
+    from patchbisect.bisection import OnDesk, Shut
+    from patchbisect.records import Store
+    from patchbisect.trial import Desk
+
+    name = (asked.boxes or (asked.box,))[0] or None
+    _, config = project.settings.box_named(name)
+    embedded = prepared(project) if config.embedded else None
+    desk = Desk.of(project, mirror=mirror_of(project), box=name, embedded=embedded)
+    return Shut(OnDesk(desk, store=Store(project.state / "runs")))
 
 
 @contextmanager
@@ -330,13 +348,28 @@ def log(ctx: invoke.Context, of: str = "last", json: bool = False) -> None:
 
 @task(help={**_OF, "json": "print one JSON document"})
 def replay(ctx: invoke.Context, of: str = "last", json: bool = False) -> None:
-    """Go through a journal again and print the answer that it leads to. Launches nothing.
+    """Go through a journal again and print the answer that it leads to. Launches and changes nothing.
 
     Example: invoke bisect.replay
     """
+    from patchbisect.bisection import conduct
+    from patchbisect.journal import Sealed
+    from patchbisect.records import Store
+
     project, journal, asked = journal_of(of)
     question = understood(project, asked)
-    told(run_through(project, asked, question, journal=journal, plain=True, launch=False), journal=journal, json=json)
+    bench = on_paper(project, asked)
+    finding = conduct(
+        question,
+        bench,
+        journal=Sealed(journal.path),
+        store=Store(project.state / "runs"),
+        depth=asked.depth,
+        follow=following(project, asked),
+        shorter=(lambda until: bench) if asked.fast else None,
+        notify=lambda text: say(f"- {text}"),
+    )
+    told(finding, journal=journal, json=json)
 
 
 @task(help={**_OF, "run": "the trial to take back; default: the last one"})
@@ -355,32 +388,32 @@ def undo(ctx: invoke.Context, of: str = "last", run: str = "") -> None:
 
 @task(
     positional=["point", "verdict"],
-    help={**_OF, "point": "a point of the bisection, or a run of it", "verdict": "good, bad, skip, or none to unmark"},
+    help={
+        **_OF,
+        "point": "k of the timeline, a run, or a point of the bisection",
+        "verdict": "good, bad, skip, or none to unmark",
+    },
 )
 def mark(ctx: invoke.Context, point: str, verdict: str, of: str = "last") -> None:
     """Say yourself what a point is: it is not launched any more, and your word counts.
 
     Example: invoke bisect.mark 4 good
     """
-    from patchbisect.bisection import known_content, mark_content, one_of
+    from patchbisect.bisection import content_named, mark_content, one_of
+    from patchbisect.points import PointResolver
 
     project, journal, asked = journal_of(of)
     one_of(verdict, ("good", "bad", "skip", "none"), what="the verdict")
-    content = known_content(journal, point) or _content(project, asked, point)
+    resolver = PointResolver.of(project, mirror=mirror_of(project))
+    content = content_named(
+        journal,
+        point,
+        timeline=understood(project, asked).timeline,
+        bench=on_paper(project, asked),
+        resolve=lambda name: resolver.resolve(name, profile=asked.profile or None, settings=list(asked.sets)).point,
+    )
     mark_content(journal, content, point=point, verdict=verdict)
     print(f"{point} is marked {verdict}; go on with invoke bisect --resume --of {journal.identifier}")
-
-
-def _content(project: Project, asked: Asked, point: str) -> str:
-    from patchbisect.points import PointResolver
-    from patchbisect.trial import prepare
-
-    mirror = mirror_of(project)
-    resolved = PointResolver.of(project, mirror=mirror).resolve(
-        point, profile=asked.profile or None, settings=list(asked.sets)
-    )
-    with rigs_of(project, mirror=mirror, boxes=asked.boxes or (asked.box,), reason="bisect.mark") as rigs:
-        return prepare(rigs[0], resolved.point).content_id
 
 
 @task(positional=["run"], help={**_OF, "run": "a trial of the bisection", "json": "print one JSON document"})

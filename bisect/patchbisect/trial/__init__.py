@@ -1,5 +1,6 @@
 """One point on one box → verdict. The only place where a box and the meaning of a log meet."""
 
+from patchbisect.trial.desk import Desk
 from patchbisect.trial.preparing import Prepared, prepare
 from patchbisect.trial.recording import Trial
 from patchbisect.trial.rig import Rig, open_rig, reach
@@ -8,6 +9,7 @@ from patchbisect.trial.watching import SampleWatcher, Silent, Stoppable, Watcher
 
 __all__ = [
     "SETTLE_S",
+    "Desk",
     "Prepared",
     "Rig",
     "SampleWatcher",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from patchbisect import command
 from patchbisect.model import CodeCommit, Point, content_id
 from patchbisect.redact import split_secrets
+from patchbisect.trial.desk import Desk
 from patchbisect.trial.rig import Rig
 
 
@@ -24,7 +25,7 @@ class Prepared:
     content_id: str
 
 
-def prepare(rig: Rig, point: Point) -> Prepared:
+def prepare(rig: Rig | Desk, point: Point) -> Prepared:
     """Build the point's code and resolve its arguments. Raises PointUnbuildable, UsageError."""
     code = rig.mirror.materialize(point.base, point.patches)
     variables = rig.embedded.variables if rig.embedded else {}
