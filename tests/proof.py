@@ -1,4 +1,4 @@
-"""docs/proof.md, from the last run of everything: python -m tests.proof RESULTS.xml LAUNCHES.txt
+"""docs/proof.md, from the last run of everything: python -m tests.proof COMMIT RESULTS.xml LAUNCHES.txt [and again]
 
 ``invoke test --full`` calls it. What is written here was measured by that run and by nothing else.
 """
@@ -10,6 +10,7 @@ import platform
 import sys
 import xml.etree.ElementTree as ET
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,11 +37,11 @@ class Tally:
     seconds: float = 0.0
 
 
-def page(results: Path, launches: Path, *, commit: str) -> str:
-    """The page for a JUnit file and a list of real launches."""
-    suite = next(ET.parse(results).getroot().iter("testsuite"))
+def page(runs: Sequence[tuple[Path, Path]], *, commit: str) -> str:
+    """The page for the JUnit file and the list of real launches of one run, or of several that together ran all."""
+    suites = [next(ET.parse(results).getroot().iter("testsuite")) for results, _ in runs]
     tallies: dict[str, Tally] = defaultdict(Tally)
-    for case in suite.iter("testcase"):
+    for case in (case for suite in suites for case in suite.iter("testcase")):
         tally = tallies[_folder(case.get("classname", ""))]
         tally.seconds += float(case.get("time", 0))
         if case.find("failure") is not None or case.find("error") is not None:
@@ -50,7 +51,7 @@ def page(results: Path, launches: Path, *, commit: str) -> str:
         else:
             tally.passed += 1
     head = HEAD.format(
-        when=suite.get("timestamp", "")[:16].replace("T", " "),
+        when=" and ".join(suite.get("timestamp", "")[:16].replace("T", " ") for suite in suites),
         commit=commit,
         cores=os.cpu_count(),
         ram=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
@@ -59,12 +60,13 @@ def page(results: Path, launches: Path, *, commit: str) -> str:
         passed=sum(tally.passed for tally in tallies.values()),
         failed=sum(tally.failed for tally in tallies.values()),
         skipped=sum(tally.skipped for tally in tallies.values()),
-        minutes=float(suite.get("time", 0)) / 60,
+        minutes=sum(float(suite.get("time", 0)) for suite in suites) / 60,
     )
     rows = ["| tests | passed | failed | skipped | seconds |", "|---|---|---|---|---|"]
     for name, tally in sorted(tallies.items()):
         rows.append(f"| {name} | {tally.passed} | {tally.failed} | {tally.skipped} | {tally.seconds:.0f} |")
-    listed = [line.removeprefix("tests/") for line in launches.read_text(encoding="utf-8").splitlines()]
+    texts = (launches.read_text(encoding="utf-8") for _, launches in runs)
+    listed = [line.removeprefix("tests/") for text in texts for line in text.splitlines()]
     lines = [f"## Real SGLang servers launched: {len(listed)}", "", *(f"- {line}" for line in listed)]
     return "\n".join([head, *rows, "", *lines, ""])
 
@@ -75,4 +77,6 @@ def _folder(classname: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(Path(sys.argv[1]), Path(sys.argv[2]), commit=sys.argv[3]), encoding="utf-8")
+    files = [Path(name) for name in sys.argv[2:]]
+    pairs = list(zip(files[::2], files[1::2], strict=True))
+    PAGE.write_text(page(pairs, commit=sys.argv[1]), encoding="utf-8")

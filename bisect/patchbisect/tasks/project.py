@@ -82,7 +82,7 @@ def test(ctx: invoke.Context, fast: bool = False, full: bool = False, only: str 
     if full and not only:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
         launches = root / ".patchbisect" / "real-launches.txt"
-        _fails([sys.executable, "-m", "tests.proof", str(results), str(launches), commit.stdout.strip()], root)
+        _fails([sys.executable, "-m", "tests.proof", commit.stdout.strip(), str(results), str(launches)], root)
     if failed:
         raise invoke.Exit("failed: " + "; ".join(" ".join(command[:4]) for command in failed), code=1)
 
