@@ -10,6 +10,7 @@ from patchbisect.errors import BoxError, PointUnbuildable
 from patchbisect.model import Base
 from patchbisect.patchqueue import format_patch, parse_patch
 from patchbisect.upstream import Mirror
+from patchbisect.upstream.mirror import _short_name
 from tests.tiny_upstream import ENGINE, FILES, LOADER, git, replaced, repository
 
 
@@ -345,3 +346,9 @@ def test_a_damaged_mirror_is_said_in_one_line(upstream, three, mirror):
     with pytest.raises(BoxError, match="git .* failed in|has lost") as caught:
         mirror.materialize(Base(upstream.pin()), three)
     assert caught.value.exit_code == 3
+
+
+def test_different_releases_have_different_short_names(upstream):
+    releases = [Base(upstream.pin(), rev=f"release:0.5.{n}.post1") for n in (8, 9)]
+    assert [_short_name(base) for base in releases] == ["release-0-5-8-post1", "release-0-5-9-post1"]
+    assert _short_name(Base(upstream.pin(), rev="a" * 40)) == "a" * 12

@@ -119,7 +119,7 @@ class Mirror:
         """What leads from one base to another in ``python/sglang``, as a patch. Raises PointUnbuildable, BoxError."""
         trees = [self.base(base).commit for base in (before, after)]
         diff = self._store.output("diff", "--full-index", "--no-color", "--no-ext-diff", *trees, "--", PACKAGE)
-        names = [re.sub(r"[^a-z0-9]+", "-", str(base).lower()).strip("-")[:12] for base in (before, after)]
+        names = [_short_name(base) for base in (before, after)]
         try:
             return compose(
                 number=1,
@@ -270,6 +270,13 @@ class Mirror:
             return []
         blob = self._store.text("hash-object", "-w", "--stdin", stdin=json.dumps(shifted).encode())
         return [(f"{_SHIFTS}/{point}", blob) for point in points]
+
+
+def _short_name(base: Base) -> str:
+    """Fit for a slug, and different for different bases: a release whole, a commit id short."""
+    name = str(base).lower()
+    name = name[:12] if re.fullmatch(r"[0-9a-f]{40}", name) else name
+    return re.sub(r"[^a-z0-9]+", "-", name).strip("-")
 
 
 def _point_ids(commit: str, patches: Sequence[Patch]) -> list[str]:
