@@ -105,7 +105,8 @@ class Record(BaseModel):
     """One shell line that repeats the launch on the box; secrets are named, not shown."""
     verdict: Mapping[str, Any]
     timings: Mapping[str, float] = Field(default_factory=dict)
-    """Seconds: prepare, launch, decide, stop, total."""
+    """Seconds: prepare, launch, decide, stop, total; ``settled`` is the part of ``decide`` in which the server, having
+    got there, was watched to stay."""
     stop: Mapping[str, Any] = Field(default_factory=dict)
     tags: tuple[str, ...] = ()
     made_by: str = Field(default_factory=lambda: __version__)

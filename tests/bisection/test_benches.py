@@ -19,7 +19,7 @@ from patchbisect.search import Rates
 from patchbisect.timeline import timeline
 from patchbisect.trial import Silent
 from tests.bisection.test_running import across
-from tests.bisection.world import FAILS, READY, World, broken_by, found, point, question, queue, slugs
+from tests.bisection.world import FAILS, LATER, READY, World, broken_by, found, point, question, queue, slugs
 
 MACHINE = {"hostname": "sim", "boot_id": "1", "driver": "570.1"}
 
@@ -291,6 +291,21 @@ def test_an_old_verdict_is_one_observation(tmp_path):
     bench.launch(point("y"), purpose="good end")
     assert bench.launch(at, purpose="search").reused
     assert not bench.launch(at, purpose="search").reused
+
+
+def test_a_start_that_was_not_watched_for_long_does_not_show_that_it_serves(tmp_path):
+    """It was good for a question about the KV pool; of the first request it says nothing. A failure says all."""
+    world = World.at(tmp_path, broken_by("p6", failure=LATER))
+    good, bad = point("x", queue(4)), point("z", queue(7))
+    for at in (good, bad):
+        world.launch(at, purpose="search", settle=False)
+    bench = remembering(world)
+    bench.launch(point("y"), purpose="good end")
+    assert not bench.launch(good, purpose="search", settle=True).reused
+    assert bench.launch(bad, purpose="search", settle=True).reused
+    again = remembering(world)
+    again.launch(point("y"), purpose="good end")
+    assert again.launch(good, purpose="search", settle=True).reused
 
 
 # -- the plan -----------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from patchbisect.model import (
 )
 from patchbisect.records import Attachments, PatchEntry, PointEntry, Record, Store
 from patchbisect.timeline import timeline
-from patchbisect.trial import Trial
+from patchbisect.trial import SETTLE_S, Trial
 from patchbisect.wire import verdict_to_json
 
 PIN = Pin("https://example.org/sglang.git", "1" * 40, "v0.5.9")
@@ -162,7 +162,7 @@ class World:
                 point=at,
                 content_id=self.content(at),
                 verdict=self.rule(at),
-                timings={"total": 10.0},
+                timings={"total": 10.0, "settled": SETTLE_S if settle else 0.0},
                 machine=self.machine,
                 box=self.box,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -35,6 +36,16 @@ class Told:
 
     def events(self) -> object:
         return iter(self.items)
+
+
+def test_how_long_a_ready_server_was_watched_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count()
+    monkeypatch.setattr("patchbisect.trial.following.time.monotonic", lambda: float(next(seconds)))
+    watched = follower()
+    watched.settle_s = 3.0
+    ready = watched.follow(cast(Run, Told(LogChunk(0, LOG.read_bytes()), *[Signals(alive=True)] * 9)))
+    assert ready.outcome is Outcome.READY
+    assert 3 <= watched.settled_s <= 5
 
 
 def begun() -> bytes:

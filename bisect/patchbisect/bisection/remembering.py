@@ -12,7 +12,7 @@ from patchbisect.bisection.machines import Machine, hardware
 from patchbisect.errors import UsageError
 from patchbisect.model import Base, Outcome, Patch, Point, Stage
 from patchbisect.records import Store
-from patchbisect.trial import Trial
+from patchbisect.trial import SETTLE_S, Trial
 from patchbisect.wire import Json
 
 FROM_MEMORY = frozenset({"search", "axes", "band", "together", "proof"})
@@ -64,7 +64,7 @@ class Remembering(Around):
                 self._known[document["content_id"]] = identifier, setting
 
     def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
-        known = self._recalled(point) if purpose in FROM_MEMORY else None
+        known = self._recalled(point, settle=settle) if purpose in FROM_MEMORY else None
         if known is not None:
             return known
         trial = self.inner.launch(point, purpose=purpose, settle=settle, record=record, box=box)
@@ -77,13 +77,14 @@ class Remembering(Around):
             self._look_around(trial)
         return trial
 
-    def _recalled(self, point: Point) -> Trial | None:
+    def _recalled(self, point: Point, *, settle: bool) -> Trial | None:
         content = self.content(point)
         with self._lock:
             if content not in self._known or self._known[content][1] != self._today:
                 return None
             record, _ = self._known.pop(content)
-        return trial_of(self.store.load(record), point, reused=True)
+        trial = trial_of(self.store.load(record), point, reused=True)
+        return trial if not settle or _settled(trial) else None
 
     def _look_around(self, trial: Trial) -> None:
         """Learn from a launch of today what the box runs with."""
@@ -91,6 +92,12 @@ class Remembering(Around):
         if setting is not None:
             with self._lock:
                 self._today = setting
+
+
+def _settled(trial: Trial) -> bool:
+    """Whether a server that got there was watched long enough to stay there."""
+    got_there = trial.verdict.outcome in (Outcome.READY, Outcome.KV_ALLOCATED)
+    return not got_there or trial.timings.get("settled", 0.0) >= SETTLE_S
 
 
 def _counts(document: Json, *, box: str, machine: Machine, until: Stage) -> bool:

@@ -45,6 +45,8 @@ class Follower:
         self.log = bytearray()
         self.events: list[Json] = []
         self.samples: list[Json] = []
+        self.settled_s = 0.0
+        """How long the server was seen to stay where it was to get to."""
         self.early = False
         """Whether the verdict came while the server was still there, so that it needs no grace."""
 
@@ -78,7 +80,8 @@ class Follower:
                 return verdict
             if self._reached(verdict):
                 reached_at = reached_at or time.monotonic()
-                if time.monotonic() - reached_at >= self._settle_s(verdict):
+                self.settled_s = time.monotonic() - reached_at
+                if self.settled_s >= self._settle_s(verdict):
                     return verdict
         raise BoxError("the box stopped reporting on the server", remedy="invoke doctor")
 

@@ -160,6 +160,7 @@ def _followed(
     try:
         verdict = follower.follow(run)
         clock.lap("decide")
+        clock.laps["settled"] = follower.settled_s
         provenance = _provenance(run)
         dossier = _dossier(run) if verdict.outcome is Outcome.HANG else {}
         machine = asdict(rig.box.hello())
