@@ -16,7 +16,6 @@ from patchbisect.records import (
     collectable,
     moment,
     new_id,
-    newest_with_content,
     wanted,
 )
 
@@ -217,19 +216,6 @@ def test_collection_spares_the_new_the_named_and_the_held() -> None:
     assert collectable(documents, keep=1, before=before, held={"held"}) == ["old"]
     assert collectable(documents, keep=0, before=before, held={"held"}) == ["old", "old-but-newest"]
     assert collectable(documents, keep=9, before=before, held=set()) == []
-
-
-def test_a_void_never_stands_in_for_a_launch() -> None:
-    records = [record("1", outcome="ready"), record("2", outcome="void"), record("3", content="other")]
-    found = newest_with_content(records, content_id="c", box="local")
-    assert found is not None
-    assert found.id == "1"
-    assert newest_with_content(records, content_id="c", box="elsewhere") is None
-
-
-@pytest.mark.parametrize("origin", ["adopted", "imported"])
-def test_what_we_did_not_launch_never_stands_in_for_a_launch(origin: str) -> None:
-    assert newest_with_content([record("1", origin=origin)], content_id="c", box="local") is None
 
 
 @pytest.mark.parametrize(

@@ -75,10 +75,6 @@ class Face(Program):
         return [flag for flag in self.initial_context.flags if flag.startswith("--")]
 
 
-def _dashed(name: str) -> str:
-    return f"-{name}" if len(name) == 1 else f"--{name}"
-
-
 class _Usage:
     """Turns Invoke's parse errors, which exit 1, into usage errors with a remedy."""
 

@@ -411,19 +411,6 @@ def _size(directory: Path) -> int:
     return total
 
 
-def newest_with_content(records: Iterable[Record], *, content_id: str, box: str) -> Record | None:
-    """The last record of the same content, launched by us on the same box, that is not void."""
-    hits = [
-        record
-        for record in records
-        if record.content_id == content_id
-        and record.box == box
-        and record.origin == "trial"
-        and record.verdict["outcome"] != "void"
-    ]
-    return hits[-1] if hits else None
-
-
 def collectable(documents: Sequence[Json], *, keep: int, before: datetime, held: Collection[str]) -> list[str]:
     """The ids of runs that nobody misses, oldest first.
 

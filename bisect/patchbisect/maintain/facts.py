@@ -148,17 +148,8 @@ def _aware(moment: datetime) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def graph_text(facts: Sequence[PatchFacts]) -> str:
-    """What builds on what, one line a patch."""
-    width = max((len(fact.patch.name) for fact in facts), default=0)
-    return "\n".join(
-        f"{fact.patch.name:{width}}  {'on ' + ', '.join(fact.builds_on) if fact.builds_on else 'alone'}"
-        for fact in facts
-    )
-
-
 def graph_svg(facts: Sequence[PatchFacts]) -> str:
-    """The same as a picture: the queue from top to bottom, an arc for each dependency."""
+    """What builds on what as a picture: the queue from top to bottom, an arc for each dependency."""
     row, left = 34, 20 + 26 * max((len(fact.builds_on) for fact in facts), default=0)
     rows = {fact.patch.name: number for number, fact in enumerate(facts)}
     width = left + 40 + 8 * max((len(fact.patch.name) for fact in facts), default=0)

@@ -47,10 +47,6 @@ class Scope:
     known: dict[tuple[str, int], Any] = field(default_factory=dict)
     """Of the module's scope: what was worked out of a part of the tree, by what it is and ``id`` of the part."""
 
-    @property
-    def is_function(self) -> bool:
-        return isinstance(self.owner, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-
     def holds(self, name: str) -> bool:
         return name in self.bound and name not in self.declared
 
