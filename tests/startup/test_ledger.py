@@ -133,3 +133,40 @@ def test_ranks_are_in_the_order_of_their_numbers() -> None:
     reader = Classifier()
     reader.feed(Server((0, 5, 9), tp=12).all())
     assert [rank.rank for rank in Ledger.of(reader).ranks] == [f"TP{n}" for n in range(12)]
+
+
+def test_free_memory_before_the_weights_is_worked_out_where_only_what_they_took_is_printed() -> None:
+    case = next(case for case in ALL if case.id.startswith("o08"))
+    ledger = Ledger.read(case.text, case.signals)
+    assert ledger.sizing is not None and ledger.sizing.total_gb == pytest.approx(92.36)
+    assert ledger.sizing.contradiction == "" and ledger.sizing.implied_fraction == pytest.approx(0.8, abs=0.001)
+
+
+def test_what_the_log_does_not_show_is_named() -> None:
+    server = Server((0, 5, 9))
+    begun = Ledger.read(server.args() + server.load(done=False))
+    assert begun.lines()[-1].endswith("the log does not show free memory after the weights")
+    ended = server.args() + server.said("Load weight end. type=M, dtype=bf16, avail mem=50.00 GB", 4)
+    assert Ledger.read(ended).missing == "the log does not show free memory before the weights"
+    assert Ledger.read(server.args() + server.pool()).missing.endswith("before and after the weights")
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.id)
+def test_a_ledger_says_what_is_known_and_nothing_else(case: Case) -> None:
+    ledger = Ledger.read(case.text, case.signals)
+    lines = ledger.lines()
+    assert lines[0] and bool(ledger.missing) is (ledger.sizing is None)
+    assert any("cell_size" in line for line in lines) is (ledger.sizing is not None)
+    if all(rank.start_gb is None for rank in ledger.ranks):
+        assert lines == ["the log has no line about memory"]
+
+
+def test_nothing_is_less_than_nothing() -> None:
+    server = Server((0, 5, 9))
+    text = server.args() + server.dist() + server.load(before=60.0, used=-0.001) + server.pool()
+    text += server.said("PROBE memory_after_weights weights_gb=-0.0 drift=-1.5", 9)
+    assert "mem usage=-0.00" in text
+    facts = classify(text).facts
+    assert str(facts["weights_gb"]) == "0.0"
+    assert "-0.0," not in json.dumps(facts) and str(facts["probes"]).count("-1.5") == 1
+    assert "-0.00" not in "\n".join(Ledger.read(text).lines())

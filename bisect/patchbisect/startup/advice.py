@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from patchbisect.model import Outcome, Stage, Verdict
+from patchbisect.model import Milestone, Outcome, Role, Stage, Verdict
 from patchbisect.startup.failure import Failure
 from patchbisect.startup.sizing import STEP, smallest_fraction
 
@@ -57,6 +57,7 @@ _ADVICE: Mapping[str, str] = {
     "missing-model": "check the model path as the server sees it (mounts, spelling), or the hub name and token",
     "download-failed": "the hub could not be reached: check the network or download beforehand",
     "nccl-error": "run again with NCCL_DEBUG=INFO; in a container give it a larger --shm-size",
+    "comm-buffer": "too little memory before the weights: look with nvidia-smi who else holds some",
     "memory-unbalanced": "other processes hold memory on some GPUs; before a draft model the target itself may",
     "pool-too-small": "the pool holds less than one request: raise --max-total-tokens or --mem-fraction-static",
     "token-pool-exhausted": "token slots ran out, not GPU memory: fewer running requests, or a larger fraction",
@@ -73,24 +74,89 @@ _ADVICE: Mapping[str, str] = {
     "stuck-download": "nothing is received: check the network, or download the weights beforehand",
     "allreduce-fusion-rendezvous": "try --enforce-disable-flashinfer-allreduce-fusion",
     "deepgemm-warmup-timeout": "compile beforehand (sglang.compile_deep_gemm) or raise --dist-timeout",
+    "bad-setting": "change the flag or variable that the message names",
+    "context-length": "lower --context-length to what the model's configuration allows",
+    "unsupported-model": "this release does not know the architecture: take a newer one, or check config.json",
+    "rendezvous-timeout": "the ranks never met: check that all nodes started, their addresses, ports, interfaces",
+    "collective-timeout": "look at the ranks that did not time out; raise --dist-timeout if they were at work",
+    "scheduler-watchdog": "a forward pass never returned: see where the ranks stand (py-spy dump)",
+    "warmup-timeout": "the first request was never answered: look where the ranks stand (py-spy dump)",
+    "warmup-failed": "the first request was refused: its answer stands above the deciding line",
+    "deepgemm-warmup": "compile beforehand (sglang.compile_deep_gemm), or wait longer",
+    "cuda-init": "CUDA could not be used at all: check nvidia-smi, the driver and CUDA_VISIBLE_DEVICES there",
+    "cuda-error": "run again with CUDA_LAUNCH_BLOCKING=1: the call that fails is then the one in the traceback",
+    "gpu-fault": "the driver reported a fault: look it up in dmesg -T (Xid), and try without that GPU",
+    "triton-shared-memory": "the kernel needs more shared memory than this GPU has: choose another backend",
+    "permission": "give the user of the server the right that the message names",
+    "segfault": "run again with PYTHONFAULTHANDLER=1, and look for a kernel package that does not fit torch",
+    "bus-error": "often a small /dev/shm: give the container a larger --shm-size",
+    "illegal-instruction": "a package was built for another CPU: install a build for this one",
+    "terminated": "somebody stopped it before it was ready (SIGTERM or SIGINT): start it again and let it run",
+    "stopped": "somebody stopped it before it was ready: start it again and let it run",
+    "peer-lost": "look into the log of the rank or node that closed the connection: the reason is there",
+    "unfinished": "the log ends without an error: let it run on, or tell how the server ended (--exit-code, --signals)",
     "killed": "somebody or something killed it: look for the kernel's OOM killer (dmesg -T | grep -i oom)",
 }  # fmt: skip
-_TOO_LARGE = frozenset({"kv-alloc", "graph-capture", "comm-buffer", "warmup", "runtime"})
 
 
-def advise(verdict: Verdict, facts: Mapping[str, Any]) -> str:
-    """One sentence on what to try; "" where nothing general can be said.
+def advise(verdict: Verdict) -> str:
+    """One sentence on what to try; "" only where nothing failed.
 
     An OOM at sizing wants a larger fraction, one after it a smaller one; no verdict is told both.
     """
     cause = verdict.cause or ""
+    if verdict.outcome in (Outcome.READY, Outcome.KV_ALLOCATED):
+        return ""
     if verdict.outcome is Outcome.OOM and cause == "kv-profile":
-        return _raise(facts)
-    if verdict.outcome is Outcome.OOM and cause in _TOO_LARGE:
-        now = facts.get("mem_fraction")
-        below = f" below {now:g}" if isinstance(now, float) else ""
-        return f"lower --mem-fraction-static{below}, {_LESS}"
-    return _ADVICE.get(cause, "")
+        return _raise(verdict.facts)
+    if wants_smaller_fraction(verdict):
+        waited = "a rank had no memory for a buffer and the others waited for it: "
+        return f"{waited if verdict.outcome is Outcome.HANG else ''}{_lower(verdict)}"
+    return _ADVICE.get(cause) or _where_to_look(verdict)
+
+
+def wants_smaller_fraction(verdict: Verdict) -> bool:
+    """Whether GPU memory ran out once the target's pool was filled: then a smaller fraction leaves more.
+
+    A draft model loads its weights there up to 0.5.13.
+    """
+    if verdict.outcome is Outcome.HANG:
+        return verdict.cause == "comm-buffer"
+    if verdict.outcome is not Outcome.OOM or verdict.cause in ("kv-profile", "host-ram"):
+        return False
+    if verdict.stage in (Stage.IMPORT, Stage.DIST_INIT, Stage.WEIGHT_LOAD):
+        pool = "kv_gb" in verdict.facts or Milestone(Role.TARGET, Stage.KV_ALLOC) in verdict.passed
+        return verdict.role is Role.DRAFT and pool
+    return True
+
+
+def _lower(verdict: Verdict) -> str:
+    now = verdict.facts.get("mem_fraction")
+    below = f" below {now:g} (`explain` works out how far)" if isinstance(now, float) else ""
+    if verdict.role is Role.DRAFT and verdict.stage is not Stage.GRAPH_CAPTURE:
+        return (
+            f"lower --mem-fraction-static{below}: what the draft model takes must fit beside the target's pool; "
+            "or speculate fewer steps (--speculative-num-steps), or without it"
+        )
+    return f"lower --mem-fraction-static{below}, {_LESS}"
+
+
+def _where_to_look(verdict: Verdict) -> str:
+    """What to do about a failure of which only the place is known."""
+    if verdict.outcome is Outcome.HANG:
+        return (
+            f"look where the ranks stand in {verdict.stage} (py-spy dump), first those that came least far; "
+            "if they were at work, wait longer"
+        )
+    frame = verdict.signature.frame if verdict.signature else ""
+    if not frame:
+        return "the lines above the deciding one say the most; run again with --log-level debug if they say nothing"
+    draft = (
+        "the draft model's settings and backend may not fit where the target's do: "
+        if verdict.role is Role.DRAFT
+        else ""
+    )
+    return f"{draft}read {frame} in the traceback; a patch that touches it comes first, then flags that lead there"
 
 
 def _raise(facts: Mapping[str, Any]) -> str:

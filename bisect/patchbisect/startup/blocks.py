@@ -21,6 +21,19 @@ _DRAFT_WORKER = re.compile(
     r"\b(?:self\.)?draft_(?:worker|model_runner)\b|DraftWorker|EAGLEWorker|/speculative/\w*worker"
 )
 
+_COMMAND = re.compile(
+    r"(?:^|[\s'\"\[])(?:[\w./+-]*/)?(?:[\w-]+-)?(?:nvcc|hipcc|gcc|g\+\+|cc|c\+\+|clang|clang\+\+|icpx|ninja|cmake|ptxas|ld)"
+    r"(?:-\d+)?['\",]*\s.*?(?<=[\s'\"])-\w"
+)
+"""A compiler with its options: what was tried, not why it failed."""
+_NAMES_A_CAUSE = re.compile(
+    r"\bfatal\b|\berror\b(?! generated)|Error\b|not found|No such|not defined|undefined"
+    r"|Segmentation fault|Killed|core dumped|[Nn]o space left|out of memory"
+    r"|[Ff]ailed to|[Cc]annot\b|Unsupported|not supported"
+)
+_SAYS_NOTHING = re.compile(r"FAILED\b|ninja: |\[\d+/\d+\]|std(?:out|err):|During |[\s^~|]*$|\d+ errors? generated")
+_ADVICE_FOLLOWS = "Possible solutions:"
+
 # What cannot be a further line of an exception's message, though it has no prefix.
 _NO_MESSAGE = (
     *('  File "', TRACEBACK, "Fatal Python error: ", "terminate called", "Killed", "usage: "),
@@ -73,6 +86,30 @@ class Exc:
     source: list[str]
     direct: bool = False
     """Raised ``from`` the one before it in the chain."""
+    numbers: list[int] = field(default_factory=list)
+    """Where the further lines of ``message`` stand in the log."""
+
+    @property
+    def names_no_cause(self) -> bool:
+        """Its first line only introduces ("... raised:"), or is the command line of a compiler."""
+        return self.text.rstrip().endswith(":") or _COMMAND.search(self.text) is not None
+
+    @property
+    def telling(self) -> tuple[int, str]:
+        """(line, text) of the line that names the cause: its own, or a further one where that names none."""
+        own = (self.line, self.text)
+        if not self.names_no_cause:
+            return own
+        further = list(zip(self.numbers, self.message[1:], strict=True))
+        told = [text for _, text in further]
+        if _ADVICE_FOLLOWS in told:
+            del further[told.index(_ADVICE_FOLLOWS) :]
+        lines = [
+            (number, text)
+            for number, text in further
+            if not _SAYS_NOTHING.match(text.strip()) and not _COMMAND.search(text)
+        ]
+        return next((line for line in lines if _NAMES_A_CAUSE.search(line[1])), lines[0] if lines else own)
 
     @property
     def full_message(self) -> str:
@@ -136,7 +173,7 @@ class Block:
         if self.mode is Mode.FRAMES:
             self._in_frames(line, text)
         elif self.mode is Mode.MESSAGE:
-            self._in_message(text)
+            self._in_message(line, text)
         elif text:
             self._link(text)
 
@@ -160,13 +197,14 @@ class Block:
             self.source = []
             self.mode = Mode.MESSAGE
 
-    def _in_message(self, text: str) -> None:
+    def _in_message(self, line: int, text: str) -> None:
         if not text.strip():
             self.mode = Mode.GAP
         elif CHAIN.match(text):
             self._link(text)
         elif len(self.chain[-1].message) < MESSAGE_LIMIT:
             self.chain[-1].message.append(text)
+            self.chain[-1].numbers.append(line)
 
     @property
     def drafty(self) -> bool:

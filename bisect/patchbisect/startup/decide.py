@@ -209,7 +209,6 @@ def _of_failure(failure: Failure, case: _Case) -> Verdict:
         cause = "deepgemm-warmup-timeout"
     if case.life.waited_for:
         case.facts["missing_ranks"] = list(case.life.waited_for)
-    exception = failure.exception
     frame = failure.frame
     patch = _patch_of(failure, case.question)
     why = advice.why_failed(failure, cause=cause, note=note.sign.text if note else "", patch=patch)
@@ -226,7 +225,7 @@ def _of_failure(failure: Failure, case: _Case) -> Verdict:
             exception=failure.exception_type,
             frame=f"{frame.own.rpartition('/')[2]}:{frame.function}".rstrip(":") if frame else "",
         ),
-        deciding=DecidingLine(failure.line, _clip(exception.text if exception else sign.text), sign.rank),
+        deciding=DecidingLine(failure.line, _clip(failure.text), sign.rank),
         patch=patch,
         why=why,
         final=case.closed or case.dead or _is_settled(failure, case),
@@ -434,16 +433,16 @@ def _dressed(verdict: Verdict, case: _Case, earlier: tuple[str, ...]) -> Verdict
     did_not_run = "".join(
         f"; probe {name} of {patch} never fired: that code did not run" for name, patch in silent.items()
     )
-    return replace(
+    whole = replace(
         verdict,
         why=verdict.why + did_not_run,
         signature=verdict.signature or Signature(verdict.outcome, verdict.stage, verdict.role, verdict.cause),
         reached_ready=case.ready,
         facts=case.facts,
         passed=passed,
-        advice=advice.advise(verdict, case.facts),
         lives=earlier,
     )
+    return replace(whole, advice=advice.advise(whole))
 
 
 def _roles(case: _Case) -> set[Role]:

@@ -181,7 +181,7 @@ def _probes(life: Life) -> dict[str, dict[str, dict[str, Any]]]:
 def _number(text: str) -> int | float | str:
     if re.fullmatch(r"-?\d+", text):
         return int(text)
-    return float(text) if re.fullmatch(r"-?\d*\.\d+(?:e[+-]?\d+)?", text) else text
+    return float(text) + 0.0 if re.fullmatch(r"-?\d*\.\d+(?:e[+-]?\d+)?", text) else text
 
 
 def _put(facts: dict[str, Any], name: str, value: Any) -> None:

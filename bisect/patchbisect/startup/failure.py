@@ -84,13 +84,16 @@ class Failure:
     settled: bool
     """Nothing that belongs to this sign can still arrive."""
 
+    said: tuple[int, str]
+    """(line, text) of the line that names the cause."""
+
     @property
     def line(self) -> int:
-        return self.exception.line if self.exception else self.sign.line
+        return self.said[0]
 
     @property
     def text(self) -> str:
-        return self.exception.text if self.exception else self.sign.text
+        return self.said[1]
 
     @property
     def frame(self) -> Frame | None:
@@ -178,7 +181,25 @@ def settle(reading: Reading, life: Life, progress: Progress, *, may_draft: bool)
         cause = causes.oom_cause(stage, _where(reading))
     block = reading.sign.block
     settled = block is None or block.mode is Mode.CLOSED
-    return Failure(cause, reading.cause.outcome, stage, role, reading.sign, reading.exception, settled)
+    said = _said(reading, life)
+    return Failure(cause, reading.cause.outcome, stage, role, reading.sign, reading.exception, settled, said)
+
+
+COMPILER_LINES = 80
+"""How far before its traceback a compiler's own words may stand: they go straight to the terminal."""
+
+
+def _said(reading: Reading, life: Life) -> tuple[int, str]:
+    """The line that names the cause. A compiler that was run prints it itself, before the exception that quotes
+    nothing but the command line."""
+    exception = reading.exception
+    if exception is None:
+        return reading.sign.line, reading.sign.text
+    line, text = exception.telling
+    compiler = life.activity.compiler_said
+    if compiler is None or not exception.names_no_cause or line != exception.line:
+        return line, text
+    return compiler if 0 < reading.sign.line - compiler[0] <= COMPILER_LINES else (line, text)
 
 
 def _where(reading: Reading) -> str:

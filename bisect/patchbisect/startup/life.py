@@ -53,6 +53,8 @@ class Activity:
     retry_line: int = 0
     rendezvous_line: int = 0
     compile_line: int = 0
+    compiler_said: tuple[int, str] | None = None
+    """(line, text) of the last fatal error of a compiler outside of tracebacks."""
     bar: str = ""
     bar_line: int = 0
 
@@ -103,6 +105,7 @@ WORDS: tuple[str, ...] = (
         "Exception ignored",
         "in ASGI",
         "never retrieved",
+        "fatal error: ",
     ),
 )
 
@@ -281,6 +284,8 @@ class Life:
             self.activity.deepgemm_line = line
         if "ompil" in text or "JIT " in text:
             self.activity.compile_line = line
+        if "fatal error: " in text:
+            self.activity.compiler_said = (line, text)
         if "SymmDeviceMemory" in text or "rendezvous" in text:
             self.activity.rendezvous_line = line
         if "Retrying in" in text or "Read timed out" in text:

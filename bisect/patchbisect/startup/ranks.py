@@ -58,7 +58,7 @@ class Mark:
 
     def _number(self, name: str) -> float | None:
         value = self.text(name)
-        return float(value) if value else None
+        return float(value) + 0.0 if value else None  # -0.00 of a tiny model is no number for people
 
     @property
     def avail(self) -> float | None:

@@ -43,6 +43,14 @@ def largest_fraction(*, total: float, needed_after_pool: float) -> float:
     return math.floor((1.0 - needed_after_pool / total) / STEP) * STEP
 
 
+def needed_beside_pool(*, fixed: float, per_pool: float, available: float) -> float:
+    """What the largest fraction must leave free, where ``fixed`` is needed and ``per_pool`` for each GiB of pool.
+
+    The pool is ``available - needed``, so ``needed = fixed + per_pool * (available - needed)``.
+    """
+    return (fixed + per_pool * max(available, fixed)) / (1.0 + per_pool)
+
+
 def implied_fraction(*, available: float, total: float, pool: float) -> float:
     """The fraction from which a pool of that size comes: the formula backwards."""
     return 1.0 - (available - pool) / total
