@@ -117,9 +117,10 @@ class Window:
             how = f"{self.draft_gb:.2f} of them for the draft model, whose pools grow with the fraction; {how}"
         needs = f"after the target's pools {self.needed_after_pool_gb:.2f} GiB are needed ({how})"
         if self.empty:
+            sure = "" if self.measured else "probably "
             return [
-                f"{'' if self.measured else 'probably '}no --mem-fraction-static works: a pool needs at least {self.low:.3f}, what comes after it at most "
-                f"{max(self.high, 0):.3f}; {needs}",
+                f"{sure}no --mem-fraction-static works: a pool needs at least {self.low:.3f}, what comes after it "
+                f"at most {max(self.high, 0):.3f}; {needs}",
                 "then: fewer graph sizes (--cuda-graph-max-bs), a smaller --chunked-prefill-size, --kv-cache-dtype "
                 "fp8_e4m3, no draft model, or more GPUs (--tp-size)",
             ]
