@@ -4,8 +4,9 @@ from patchbisect.bisection import AnswerKind, conduct
 from patchbisect.bisection.shortening import shortcut
 from patchbisect.journal import Journal
 from patchbisect.model import Stage
+from patchbisect.search import Budget
 from tests.bisection.test_running import ALL_CONFIRMED, statuses
-from tests.bisection.world import FAILS, LATER, READY, World, broken_by, failing, question, slugs
+from tests.bisection.world import DIRTY, FAILS, LATER, READY, World, broken_by, failing, question, scripted, slugs
 
 
 def journal_in(path):
@@ -79,9 +80,48 @@ def test_an_answer_that_whole_starts_do_not_confirm_is_searched_with_whole_ones(
         return FAILS if guilty in slugs(at) else READY
 
     said = []
-    finding = fast(World.at(tmp_path, rule), question(), tmp_path, notify=said.append)
+    world = World.at(tmp_path, rule)
+    finding = fast(world, question(), tmp_path, notify=said.append)
     assert finding.culprit.subject == "p3"
+    assert finding.launches == len(world.launched)
+    assert len({step.trial.record for step in finding.steps}) == len(finding.steps)
+    assert any(step.trial.point.name.endswith(", short") for step in finding.steps)
     assert any("a whole start does not confirm the answer" in text for text in said)
+
+
+def test_whole_starts_that_are_void_are_made_again(tmp_path):
+    """Neither the first whole start nor a confirmation may give up the short search because the box was not clean."""
+    names = ("HEAD", "clean + 6 of 8 (0006-p6)", "clean + 5 of 8 (0005-p5)")
+    world = World.at(tmp_path, scripted({name: [DIRTY] for name in names}, broken_by("p6")))
+    finding = fast(world, question(), tmp_path)
+    assert finding.culprit.subject == "p6"
+    assert finding.reason.endswith("confirmed by whole starts")
+    assert len(world.rested) == len(names)
+
+
+def unconfirmed(at):
+    """Short starts blame 6, whole ones 3."""
+    return FAILS if ("p6" if short_start(at) else "p3") in slugs(at) else READY
+
+
+def test_what_short_starts_spent_is_not_there_for_whole_ones(tmp_path):
+    freely = World.at(tmp_path / "freely", unconfirmed)
+    assert fast(freely, question(), tmp_path / "freely").culprit.subject == "p3"
+    allowed = len(freely.launched) - 3
+    world = World.at(tmp_path, unconfirmed)
+    finding = fast(world, question(budget=Budget(launches=allowed)), tmp_path)
+    assert finding.launches == len(world.launched) == allowed
+
+
+def test_a_budget_that_ends_before_the_whole_starts_is_said(tmp_path):
+    freely = World.at(tmp_path / "freely", broken_by("p6"))
+    fast(freely, question(), tmp_path / "freely")
+    allowed = len(freely.launched) - 2
+    finding = fast(World.at(tmp_path, broken_by("p6")), question(budget=Budget(launches=allowed)), tmp_path)
+    assert finding.culprit.subject == "p6"
+    assert finding.launches == allowed
+    assert finding.reason.endswith("not confirmed by whole starts: the budget is spent")
+    assert not any(step.confirmed for step in finding.proof[:2])
 
 
 def test_a_bad_end_that_starts_is_no_matter_for_short_starts(tmp_path):

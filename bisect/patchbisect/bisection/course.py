@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
@@ -234,26 +234,38 @@ class Course:
 
     def budget(self) -> Budget:
         """What is left of it."""
-        allowed = self.question.budget
-        launches = None if allowed.launches is None else max(allowed.launches - self.launches, 0)
-        spent = sum(step.trial.timings.get("total", 0.0) for step in self.steps if not step.trial.reused)
-        seconds = None if allowed.seconds is None else max(allowed.seconds - spent, 0.0)
-        return Budget(launches=launches, seconds=seconds)
+        return remaining(self.question.budget, self.steps)
 
     @property
     def launches(self) -> int:
         """Servers started for this bisection; verdicts that were known before cost nothing."""
-        return sum(not step.trial.reused for step in self.steps)
+        return len(_paid(self.steps))
 
     @property
     def spent(self) -> bool:
         """Whether nothing more may be launched."""
-        left = self.budget()
-        return left.launches == 0 or left.seconds == 0.0
+        return is_spent(self.budget())
 
     def _seen(self, spot: Spot, trial: Trial | None) -> Seen:
         observation = self.observed(spot, trial) if trial else Observation.SKIP
         return Seen(spot=spot, observation=observation or Observation.SKIP, trial=trial)
+
+
+def remaining(allowed: Budget, steps: Sequence[Step]) -> Budget:
+    """What these steps leave of it; verdicts that were known before cost nothing."""
+    spent = sum(step.trial.timings.get("total", 0.0) for step in _paid(steps))
+    return Budget(
+        launches=None if allowed.launches is None else max(allowed.launches - len(_paid(steps)), 0),
+        seconds=None if allowed.seconds is None else max(allowed.seconds - spent, 0.0),
+    )
+
+
+def is_spent(left: Budget) -> bool:
+    return left.launches == 0 or left.seconds == 0.0
+
+
+def _paid(steps: Sequence[Step]) -> list[Step]:
+    return [step for step in steps if not step.trial.reused]
 
 
 def _marked(spot: Spot, observation: Observation) -> Trial:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from patchbisect.bisection.bench import Around, Bench
-from patchbisect.bisection.course import Marks, Progress
-from patchbisect.bisection.finding import AnswerKind, Claim, Finding, ProofStep, Question, Step
-from patchbisect.bisection.judging import Target, is_transient, reached
+from patchbisect.bisection.course import Course, Marks, Progress, is_spent, remaining
+from patchbisect.bisection.finding import AnswerKind, Claim, Finding, Question
+from patchbisect.bisection.ground import Ground, Spot
+from patchbisect.bisection.judging import Target, reached
 from patchbisect.bisection.remembering import Recalled
 from patchbisect.bisection.running import bisect
 from patchbisect.model import Outcome, Point, Scalar, Stage
@@ -68,23 +69,6 @@ class Short(Around):
         return self.inner.rejoin(self._shortened(point), record=record, settle=settle)
 
 
-@dataclass(frozen=True, slots=True)
-class _Whole:
-    """What whole starts have said so far."""
-
-    question: Question
-    bench: Bench
-    marks: Marks
-    notify: Callable[[str], None]
-    progress: Callable[[Progress], None] | None
-
-    def instead(self, why: str, *trials: Trial) -> Finding:
-        """The bisection with whole starts, because of ``why``; what they have said already counts."""
-        self.notify(f"whole starts, because {why}")
-        bench = Recalled(self.bench, [trial for trial in trials if not is_transient(trial.verdict)])
-        return bisect(self.question, bench, marks=self.marks, notify=self.notify, progress=self.progress)
-
-
 def bisect_fast(
     question: Question,
     bench: Bench,
@@ -97,50 +81,72 @@ def bisect_fast(
     """One whole start of the bad end says what fails; then everything with short starts; then culprit and parent whole.
 
     ``shorter`` gives the bench for starts that end at that stage. Wherever short starts do not show the failure, or
-    whole ones do not confirm the answer, the bisection is made with whole ones. Raises as ``bisect`` does.
+    whole ones do not confirm the answer, the bisection is made with whole ones, with what is left of the budget.
+    Raises as ``bisect`` does.
     """
-    whole = _Whole(question, bench, marks, notify, progress)
-    failing = question.timeline.good if question.fix else question.timeline.bad
-    first = bench.launch(failing, purpose="bad end, whole", settle=True)
-    if question.bad_when or first.verdict.outcome is Outcome.VOID or reached(first.verdict, until=question.until):
-        return whole.instead("the bad end did not fail in a stage that could be aimed at", first)
-    short = shortcut(first.verdict.stage, until=question.until)
-    if short is None or first.verdict.signature is None:
-        return whole.instead("nothing can be left out of this failure", first)
+    whole = Course(question=question, bench=bench, marks=marks, notify=notify, progress=progress)
+    if question.bad_when:
+        return _instead(whole, "a short start says nothing of a number")
+    failing = whole.look(Ground(question.timeline, bench).end(bad=not question.fix), purpose="bad end, whole").trial
+    assert failing is not None, "an end that cannot be built is refused before"
+    verdict = failing.verdict
+    if verdict.outcome is Outcome.VOID or reached(verdict, until=question.until):
+        return _instead(whole, "the bad end did not fail in a stage that could be aimed at")
+    short = shortcut(verdict.stage, until=question.until)
+    if short is None or verdict.signature is None:
+        return _instead(whole, "nothing can be left out of this failure")
     notify(f"short starts: without {' and '.join(short.left_out)}")
-    target = Target(signature=first.verdict.signature, bad_is=question.bad_is, until=short.until)
-    aimed = replace(question, until=short.until, target=target)
+    target = Target(signature=verdict.signature, bad_is=question.bad_is, until=question.until)
+    whole.judge_by(target)
+    aimed = replace(question, until=short.until, target=replace(target, until=short.until), budget=whole.budget())
     finding = bisect(aimed, Short(shorter(short.until), short), marks=marks, notify=notify, progress=progress)
     if finding.answer is not AnswerKind.FOUND:
-        return whole.instead(f"short starts do not tell: {finding.reason}", first)
-    return _confirmed(finding, whole, replace(target, until=question.until), first, short)
+        return _instead(whole, f"short starts do not tell: {finding.reason}", short=finding)
+    return _confirmed(finding, whole, short)
 
 
-def _confirmed(finding: Finding, whole: _Whole, target: Target, first: Trial, short: Shortcut) -> Finding:
-    """The finding of short starts with culprit and parent started whole."""
-    proof, steps = list(finding.proof), [_step(first, "bad end, whole", finding, target)]
-    wanted = {Claim.CULPRIT_BAD: Observation.BAD, Claim.PARENT_GOOD: Observation.GOOD}
+def _instead(whole: Course, why: str, *, short: Finding | None = None) -> Finding:
+    """The bisection with whole starts, because of ``why``; what they have said already counts, and what was spent."""
+    whole.notify(f"whole starts, because {why}")
+    tried = tuple(replace(step, position=None) for step in short.steps) if short else ()
+    question = replace(whole.question, budget=remaining(whole.budget(), tried))
+    bench = Recalled(whole.bench, [step.trial for step in whole.steps if step.trial.record])
+    finding = bisect(question, bench, marks=whole.marks, notify=whole.notify, progress=whole.progress)
+    again = {step.trial.record: step for step in finding.steps if step.trial.record}
+    known = tuple(replace(again.pop(step.trial.record, step), trial=step.trial) for step in whole.steps)
+    rest = tuple(step for step in finding.steps if not step.trial.record or step.trial.record in again)
+    lost = (*short.lost, *finding.lost) if short else finding.lost
+    return replace(finding, steps=(*known[:1], *tried, *known[1:], *rest), lost=lost)
+
+
+_WHOLE = {Claim.CULPRIT_BAD: Observation.BAD, Claim.PARENT_GOOD: Observation.GOOD}
+"""What is started whole in the end, and what the search is told then if the answer holds."""
+
+
+def _confirmed(finding: Finding, whole: Course, short: Shortcut) -> Finding:
+    """The finding of short starts with culprit and parent started whole, as far as the budget goes."""
+    proof, said = list(finding.proof), "confirmed by whole starts"
     for k, claimed in enumerate(finding.proof):
-        if claimed.claim not in wanted or claimed.trial is None:
+        if claimed.claim not in _WHOLE or claimed.trial is None:
             continue
         point = _whole_point(claimed.trial.point, short, whole.question)
-        known = first if whole.bench.content(point) == first.content_id else None
-        trial = known or whole.bench.launch(point, purpose="confirm, whole", settle=True)
-        if trial is not known:
-            steps.append(_step(trial, "confirm, whole", finding, target))
-        if target.judge(trial.verdict) is not _told(wanted[claimed.claim], fix=finding.fix):
-            return whole.instead("a whole start does not confirm the answer", *(step.trial for step in steps))
-        proof[k] = ProofStep(claim=claimed.claim, status=claimed.status, trial=trial)
-    reason = f"{finding.reason}; searched without {' and '.join(short.left_out)}, confirmed by whole starts"
+        spot = Spot(on=frozenset(), point=point, position=None, content=whole.bench.content(point))
+        seen = whole.recall(spot)
+        if seen is None and is_spent(remaining(whole.budget(), finding.steps)):
+            said = "not confirmed by whole starts: the budget is spent"
+            proof[k] = replace(claimed, status="not tested: the budget is spent, only a short start was made")
+            continue
+        seen = seen or whole.look(spot, purpose="confirm, whole")
+        if seen.observation is not _WHOLE[claimed.claim]:
+            return _instead(whole, "a whole start does not confirm the answer", short=finding)
+        proof[k] = replace(claimed, trial=seen.trial)
     return replace(
-        finding, reason=reason, proof=tuple(proof), steps=(steps[0], *finding.steps, *steps[1:]), target=target
+        finding,
+        reason=f"{finding.reason}; searched without {' and '.join(short.left_out)}, {said}",
+        proof=tuple(proof),
+        steps=(*whole.steps[:1], *finding.steps, *whole.steps[1:]),
+        target=whole.judge,
     )
-
-
-def _told(wanted: Observation, *, fix: bool) -> Observation:
-    if not fix:
-        return wanted
-    return Observation.GOOD if wanted is Observation.BAD else Observation.BAD
 
 
 def _whole_point(point: Point, short: Shortcut, question: Question) -> Point:
@@ -148,9 +154,3 @@ def _whole_point(point: Point, short: Shortcut, question: Question) -> Point:
     flags = {name: value for name, value in point.flags.items() if name not in short.flags}
     usual = {name: value for name, value in question.timeline.bad.flags.items() if name in short.flags}
     return replace(point, name=point.name.removesuffix(", short"), flags={**flags, **usual})
-
-
-def _step(trial: Trial, purpose: str, finding: Finding, target: Target) -> Step:
-    seen = target.judge(trial.verdict)
-    told = _told(seen, fix=finding.fix) if seen else None
-    return Step(purpose=purpose, position=None, observation=told, trial=trial)
