@@ -13,7 +13,7 @@ from patchbisect.box import Exited, LogChunk, PlacedCode, Run
 from patchbisect.box.failures import CannotLaunch, LinkLost
 from patchbisect.errors import BoxError
 from patchbisect.model import Outcome, Persistence, Signals, Stage, Verdict
-from patchbisect.trial import Silent
+from patchbisect.trial import Silent, Stoppable
 from patchbisect.trial.following import Follower
 from patchbisect.trial.running import _provenance, _unless_wrong_code
 
@@ -60,6 +60,14 @@ def test_what_the_kernel_killed_for_memory_is_an_oom_and_not_a_kill_by_somebody(
     told = follower().follow(cast(Run, Told(LogChunk(0, begun()), Exited(exit_code=-9, offset=0, kernel=kernel))))
     assert (silent.outcome, silent.cause) == (Outcome.CRASH, "killed")
     assert (told.outcome, told.cause) == (Outcome.OOM, "host-ram")
+
+
+def test_a_launch_that_is_interrupted_from_another_thread_is_followed_no_further() -> None:
+    watched = follower()
+    watched.watcher = stoppable = Stoppable(Silent())
+    stoppable.stop()
+    with pytest.raises(KeyboardInterrupt):
+        watched.follow(cast(Run, Told(Signals(alive=True), Exited(exit_code=0, offset=0))))
 
 
 def test_a_lease_that_was_taken_ends_the_trial_at_once() -> None:
