@@ -213,6 +213,28 @@ def test_a_failure_in_a_touched_file_names_the_patch(error: str) -> None:
     assert classify(text, DEAD, patched_files={"sglang/srt/other.py": "0007-kv-probe"}).patch == ""
 
 
+@pytest.mark.parametrize(
+    ("error", "named"),
+    [
+        ("TypeError: unsupported format string passed to NoneType.__format__", "0008-of-the-line"),
+        ("UnboundLocalError: cannot access local variable 'a'", "0008-of-the-line"),
+        ("torch.OutOfMemoryError: CUDA out of memory.", ""),
+    ],
+)
+def test_the_patch_that_wrote_the_line_of_a_crash_is_named_before_others_of_its_file(error: str, named: str) -> None:
+    text = LOADED + raised(
+        SERVER, error, frame("managers/scheduler.py", "run"), frame("model_executor/kv.py", "profile", 7)
+    )
+    touched = {"sglang/srt/model_executor/kv.py": "0007-kv-probe, 0008-of-the-line"}
+    reader = Classifier(
+        patched_files=touched,
+        line_owner=lambda path, line: "0008-of-the-line" if (path, line) == (next(iter(touched)), 7) else "",
+    )
+    reader.feed(text)
+    reader.close()
+    assert reader.verdict(DEAD).patch == named
+
+
 def test_an_import_from_a_touched_module_names_the_patch() -> None:
     text = root(
         "ImportError: cannot import name 'a' from 'sglang.srt.b' (/x/python/sglang/srt/b.py)",

@@ -460,24 +460,22 @@ def _silent_probes(case: _Case, passed: frozenset[Milestone]) -> dict[str, str]:
 
 
 def _patch_of(failure: Failure, question: Question) -> str:
-    """The patch that wrote the failing line; where that line is upstream's, what else touches the file."""
-    patched = question.patched_files
-    if failure.cause not in causes.NAMES_A_PATCH or not patched:
-        return ""
+    """The patch that wrote the line in which a crash was raised; else, for names and syntax, what touches the file.
+
+    An out-of-memory accuses nobody: the line that notices it is rarely the one that took the memory.
+    """
     exception = failure.exception
-    if exception is None:
+    if failure.outcome is not Outcome.CRASH or exception is None or not question.patched_files:
         return ""
-    files = []
-    if failure.frame is not None:
-        failing = f"sglang/{failure.frame.own}"
-        if owner := question.line_owner(failing, failure.frame.line):
-            return owner
-        files.append(failing)
-    files += [
-        f"sglang/{name.removeprefix('sglang.').replace('.', '/')}.py"
-        for name in _MODULE.findall(exception.full_message)
-    ]
-    return next((patched[name] for name in files if name in patched), "")
+    frame = failure.frame
+    failing = f"sglang/{frame.own}" if frame else ""
+    if frame and (owner := question.line_owner(failing, frame.line)):
+        return owner
+    if failure.cause not in causes.NAMES_A_PATCH:
+        return ""
+    modules = (name.removeprefix("sglang.").replace(".", "/") for name in _MODULE.findall(exception.full_message))
+    files = [failing, *(f"sglang/{module}.py" for module in modules)]
+    return next((question.patched_files[name] for name in files if name in question.patched_files), "")
 
 
 def _clip(text: str) -> str:
