@@ -1,7 +1,7 @@
 """Tiers: unmarked tests are fast; ``ci``, ``real``, ``sshd`` run in CI; ``full`` only on request.
 
-Real servers share two cores, so they run one at a time whatever ``-n`` says. In CI a skipped test of the ``real``
-or ``sshd`` kind is a failure: it means that nobody looked.
+Real servers share two cores: ``invoke test`` runs them one after the other, behind all the rest. In CI a skipped test
+of the ``real`` or ``sshd`` kind is a failure: it means that nobody looked.
 """
 
 from __future__ import annotations
@@ -24,15 +24,6 @@ def pytest_configure(config: pytest.Config) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
         os.environ[_LAUNCHES_FILE] = str(path)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.get_closest_marker("real"):
-            item.add_marker(pytest.mark.xdist_group("real"))
-        elif item.get_closest_marker("sshd"):
-            item.add_marker(pytest.mark.xdist_group("sshd"))
 
 
 @pytest.hookimpl(hookwrapper=True)

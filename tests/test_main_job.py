@@ -14,7 +14,7 @@ import pytest
 
 from tests.fake_project import GOOD, MUTE, OOM, PROGRAM, FakeProject, clean_environment, fake_project
 
-pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("main-job")]
+pytestmark = pytest.mark.ci
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,6 @@ def run(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=cwd, env=clean_environment(), capture_output=True, text=True, check=False)
 
 
-pytestmark = pytest.mark.xdist_group("program")
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> FakeProject:
     return fake_project(tmp_path_factory.mktemp("program"), patches=3, guilty=2)

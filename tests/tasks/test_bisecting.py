@@ -9,7 +9,7 @@ import pytest
 
 from tests.fake_project import FakeProject, fake_project
 
-pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("bisecting")]
+pytestmark = pytest.mark.ci
 
 
 @pytest.fixture(scope="module")

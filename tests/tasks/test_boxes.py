@@ -8,7 +8,7 @@ import pytest
 
 from tests.fake_project import FakeProject, fake_project
 
-pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("boxes")]
+pytestmark = pytest.mark.ci
 
 
 @pytest.fixture(scope="module")
