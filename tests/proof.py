@@ -1,4 +1,4 @@
-"""docs/proof.md, from the last run of everything: python -m tests.proof COMMIT RESULTS.xml LAUNCHES.txt [and again]
+"""docs/proof.md, from a run of the tests: python -m tests.proof COMMAND COMMIT RESULTS.xml LAUNCHES.txt [and again]
 
 ``invoke test --full`` calls it. What is written here was measured by that run and by nothing else.
 """
@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "proof.md"
 
 HEAD = """# Proof
 
-The last run of everything (`invoke test --full`), written by that run itself.
+The last run that was kept, of `{command}`, as its own result files tell it (`invoke test --full` is everything).
 
 - when: {when}
 - commit: {commit}
@@ -37,7 +37,7 @@ class Tally:
     seconds: float = 0.0
 
 
-def page(runs: Sequence[tuple[Path, Path]], *, commit: str) -> str:
+def page(runs: Sequence[tuple[Path, Path]], *, command: str, commit: str) -> str:
     """The page for the JUnit file and the list of real launches of one run, or of several that together ran all."""
     suites = [next(ET.parse(results).getroot().iter("testsuite")) for results, _ in runs]
     tallies: dict[str, Tally] = defaultdict(Tally)
@@ -52,6 +52,7 @@ def page(runs: Sequence[tuple[Path, Path]], *, commit: str) -> str:
             tally.passed += 1
     head = HEAD.format(
         when=" and ".join(suite.get("timestamp", "")[:16].replace("T", " ") for suite in suites),
+        command=command,
         commit=commit,
         cores=os.cpu_count(),
         ram=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
@@ -77,6 +78,7 @@ def _folder(classname: str) -> str:
 
 
 if __name__ == "__main__":
-    files = [Path(name) for name in sys.argv[2:]]
+    command, commit = sys.argv[1:3]
+    files = [Path(name) for name in sys.argv[3:]]
     pairs = list(zip(files[::2], files[1::2], strict=True))
-    PAGE.write_text(page(pairs, commit=sys.argv[1]), encoding="utf-8")
+    PAGE.write_text(page(pairs, command=command, commit=commit), encoding="utf-8")

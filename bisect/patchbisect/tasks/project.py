@@ -89,7 +89,7 @@ def test(ctx: invoke.Context, fast: bool = False, full: bool = False, only: str 
     if full and not only:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
         launches = str(state / "real-launches.txt")
-        words = [commit.stdout.strip(), str(side_by_side), os.devnull, str(one_by_one), launches]
+        words = ["invoke test --full", commit.stdout.strip(), str(side_by_side), os.devnull, str(one_by_one), launches]
         _fails([sys.executable, "-m", "tests.proof", *words], root)
     if failed:
         raise invoke.Exit("failed: " + "; ".join(" ".join(command[1:]) for command in failed), code=1)
