@@ -8,7 +8,7 @@ import pytest
 
 from patchbisect.embedded.commands import clean_environment, run
 
-SLOW = "import sys, time; print('started', flush=True); time.sleep(60)"
+SLOW = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
 
 
 def call(script: str, **more: object) -> tuple[int, str, list[str]]:
@@ -27,13 +27,16 @@ def test_output_that_is_no_utf8_is_survived() -> None:
 
 
 def test_an_interruption_ends_the_child() -> None:
+    pids: list[int] = []
+
     def interrupt(line: str) -> None:
+        pids.append(int(line))
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run([sys.executable, "-c", SLOW], env=clean_environment(), on_line=interrupt, keep_open=())
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pids[0], 0)
 
 
 def test_the_child_holds_what_is_kept_open(tmp_path: Path) -> None:
