@@ -277,6 +277,7 @@ def test_two_independent_culprits_are_both_named(tmp_path):
 # -- noise --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("rates", [Rates.deterministic(), Rates.unknown()], ids=lambda rates: rates.kind)
 def test_a_failure_that_comes_and_goes_by_itself_is_hardly_ever_blamed_on_a_change(tmp_path, rates):
     """One launch in five fails for no reason. Of 30 such ranges, two may be blamed: the search is 95 % sure."""
@@ -287,6 +288,7 @@ def test_a_failure_that_comes_and_goes_by_itself_is_hardly_ever_blamed_on_a_chan
     assert sum(answer in (AnswerKind.FOUND, AnswerKind.SET) for answer in answers) <= 2
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("rates", [Rates.deterministic(), Rates.unknown()], ids=lambda rates: rates.kind)
 def test_a_culprit_is_found_although_one_launch_in_five_fails_for_no_reason(tmp_path, rates):
     right = 0

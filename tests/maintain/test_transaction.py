@@ -115,6 +115,7 @@ def test_undo_leaves_files_alone_that_the_edit_did_not_touch(folder: Folder) -> 
     assert folder.read() == {**BEFORE, "c": b"by hand"}
 
 
+@pytest.mark.ci
 def test_an_edit_killed_at_any_step_is_whole_or_has_not_happened(tmp_path: Path) -> None:
     runs = iter(range(1000))
     where = [tmp_path / "run-0"]

@@ -37,6 +37,7 @@ def finished(search, launch, *, at_most=300):
     return search.answer(), launched
 
 
+@pytest.mark.ci
 @given(toggles=st.integers(1, 40), data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_one_set_is_found_whole_and_nothing_else(toggles, data):
