@@ -28,7 +28,7 @@ class Run:
         self.launch_id = launch_id
 
     def events(self, from_offset: int = 0) -> Iterator[LogChunk | Signals | Exited]:
-        """The log from ``from_offset`` on, signals about twice a second, and at last ``Exited``.
+        """The log from ``from_offset`` on, signals (measured twice a second, told more often), at last ``Exited``.
 
         A lost link is mended and nothing is lost or told twice. Raises LinkLost when it stays away for the box's
         ``link_patience_s``. Closing the iterator leaves the server alone.

@@ -67,11 +67,12 @@ class Follower:
             elif isinstance(item, Signals):
                 if self.lease:
                     self.lease.check()
-                signals = item
                 elapsed = time.monotonic() - begun
-                self.samples.append({"t": round(elapsed, 3), **_known(item)})
+                if item != signals:
+                    self.samples.append({"t": round(elapsed, 3), **_known(item)})
                 if isinstance(self.watcher, SampleWatcher):
                     self.watcher.signals(item, elapsed)
+                signals = item
             elif isinstance(item, Exited):
                 return self._of_the_dead(item, signals)
             verdict = self.classifier.verdict(signals)

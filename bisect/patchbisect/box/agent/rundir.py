@@ -193,10 +193,3 @@ def remove_tmpdir(run: RunDir) -> None:
             else:
                 with contextlib.suppress(OSError):
                     os.unlink(entry.path)
-
-
-def changed_at(run: RunDir) -> int:
-    try:
-        return os.stat(run.file("signals.json")).st_mtime_ns
-    except OSError:
-        return 0
