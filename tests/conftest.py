@@ -7,6 +7,7 @@ of the ``real`` or ``sshd`` kind is a failure: it means that nobody looked.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,8 @@ NEVER_SKIPPED_IN_CI = ("real", "sshd")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell's background job is born deaf to SIGINT, and so is every program that a test of Ctrl-C starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if "PYTEST_XDIST_WORKER" not in os.environ:
         path = Path(config.rootpath) / ".patchbisect" / "real-launches.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
