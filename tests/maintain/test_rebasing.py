@@ -14,6 +14,7 @@ from patchbisect.maintain.fitting import Fit, fit_all, where_applies
 from patchbisect.maintain.rebasing import Moved, Rebase, Stopped
 from patchbisect.maintain.shop import Shop
 from patchbisect.model import Base, Pin
+from patchbisect.upstream import Mirror
 from tests.maintain.lab import ENGINE, LOADER, Lab
 from tests.maintain.test_transaction import killed_at
 from tests.tiny_upstream import FILES, commit
@@ -44,8 +45,9 @@ def newer(lab: Lab, **changes: tuple[str, str]) -> str:
 
 def fits(lab: Lab, rev: str, *, clone: bool = True) -> dict[str, tuple[Fit, str]]:
     shop = lab.shop()
+    mirror = Mirror(lab.project.state, source="git", clone=str(lab.upstream.path) if clone else "")
     fitted = fit_all(
-        shop.mirror,
+        mirror,
         Base(pin=shop.pin, rev=rev),
         shop.queue().patches,
         clone=lab.upstream.path if clone else None,
@@ -61,8 +63,7 @@ def test_how_each_patch_fits(lab: Lab) -> None:
     assert found["one"][0] is Fit.THREE_WAY
     assert found["two"][0] is Fit.CONFLICT
     assert "loader.py, hunk 1" in found["two"][1]
-    assert "loader.py was changed by" in found["two"][1]
-    assert "Upstream goes on" in found["two"][1]
+    assert f"; upstream commit {rev[:12]} (Upstream goes on) moved its context" in found["two"][1]
     assert found["three"][0] is Fit.UPSTREAM
     assert found["four"][0] is Fit.THREE_WAY
 

@@ -43,7 +43,7 @@ class Fitted:
 def fit_all(mirror: Mirror, base: Base, patches: Sequence[Patch], *, clone: Path | None = None) -> list[Fitted]:
     """Try each patch in order on top of those that fitted; those that do not are left out. Raises as Mirror.base does.
 
-    ``clone``: a clone of SGLang, whose history tells which commit moved the context and which patch was merged.
+    ``clone``: a clone of SGLang, whose history tells which patch was merged.
     """
     mirror.remember(base.pin, [patch for patch in patches if patch.enabled])
     store = Git(mirror.path)
@@ -75,7 +75,7 @@ def _fit(mirror: Mirror, store: Git, base: Base, patch: Patch, *, done: Sequence
             return Fitted(patch, Fit.UPSTREAM, why=f"as {commit}")
         if is_there_already(store, patch, commit=before.commit):
             return Fitted(patch, Fit.UPSTREAM, why="its effect is there")
-        return Fitted(patch, Fit.CONFLICT, why=history.explain(error))
+        return Fitted(patch, Fit.CONFLICT, why=error.message.partition(": ")[2] or error.message)
     if patch.name not in code.patches:
         return Fitted(patch, Fit.OUT_OF_RANGE, why=f"Upstream: {patch.trailer('Upstream')}")
     if not diff_between(store, before.commit, code.commit):
@@ -108,16 +108,6 @@ class History:
             if self.git.run("merge-base", "--is-ancestor", pin, target).status == 0:
                 self.span = f"{pin}..{target}"
         self._patch_ids: dict[str, str] | None = None
-
-    def explain(self, error: PointUnbuildable) -> str:
-        """The error's words, and the newest commits that changed the file it is about."""
-        path = error.place.partition(", hunk")[0]
-        what = error.message.partition(": ")[2] or error.message
-        if not (self.git and self.span and path):
-            return what
-        log = self.git.run("log", "--format=%h %s", "--max-count=3", self.span, "--", path)
-        commits = [line for line in log.text.splitlines() if line]
-        return f"{what}; {path.rpartition('/')[2]} was changed by {'; '.join(commits)}" if commits else what
 
     def merged_as(self, patch: Patch) -> str:
         """The commit that has the patch's patch id, ``""`` where there is none."""
@@ -168,13 +158,19 @@ def _newest(
             if blobs in tried:
                 continue
             tried.add(blobs)
-        try:
-            mirror.materialize(Base(pin=base.pin, rev=rev), series)
-        except PointUnbuildable as error:
-            why = why or error.message
-            continue
-        return Newest(name=name, rev=rev, why_not_newer=why)
+        there = Base(pin=base.pin, rev=rev)
+        if mirror.applies(there, series):
+            return Newest(name=name, rev=rev, why_not_newer=why)
+        why = why or _why_not(mirror, there, series)
     return Newest(name=name, rev="", why_not_newer=why)
+
+
+def _why_not(mirror: Mirror, base: Base, series: Sequence[Patch]) -> str:
+    try:
+        mirror.materialize(base, series)
+    except PointUnbuildable as error:
+        return error.message
+    return ""
 
 
 def _builds_on(patch: Patch, patches: Sequence[Patch]) -> list[Patch]:

@@ -17,6 +17,7 @@ from patchbisect.config import Project
 from patchbisect.errors import BoxError, PointUnbuildable
 from patchbisect.model import Base, CodeCommit, Patch, Pin
 from patchbisect.patchqueue import PatchFault, compose, format_patch
+from patchbisect.upstream.context import ContextHistory, commit_in
 from patchbisect.upstream.exact import commit_object, import_exactly
 from patchbisect.upstream.git import Git
 from patchbisect.upstream.history import Way, commits_between, releases_between
@@ -72,6 +73,7 @@ class Mirror:
         self._sources = sources[source]
         self._git, self._pip_args = git, tuple(pip_args)
         self._bases: dict[Base, BaseCode] = {}
+        self._pins: dict[str, None] = {}
 
     @classmethod
     def of(cls, project: Project, *, say: Say = lambda text: None) -> Mirror:
@@ -87,6 +89,8 @@ class Mirror:
         Raises BoxError when no source can be reached; UsageError for a revision that is not there, and for a
         checksum that differs.
         """
+        # Patches were made for one of the pins that were seen.
+        self._pins[base.pin.commit] = None
         if base not in self._bases:
             with self._alone():
                 cached = (source.cached(base) for source in self._sources)
@@ -140,8 +144,15 @@ class Mirror:
         With ``exact`` (the queue in order at the pin) each hunk must stand where its patch says. Otherwise a patch
         may be merged 3-way or, where its text stands in one place only, moved; ``shifted`` tells it.
         Patches whose ``Upstream:`` range the base is outside of are left out; ``shifted`` tells that too.
-        What was built before costs nothing. Raises PointUnbuildable, and what ``base`` raises.
+        What was built before costs nothing. Raises PointUnbuildable, which names patch, hunk and, where a clone tells
+        it, the upstream commit that moved the context; and what ``base`` raises.
         """
+        try:
+            return self._materialized(base, patches, exact=exact)
+        except PointUnbuildable as error:
+            raise self._blamed(error, base, patches) from error
+
+    def _materialized(self, base: Base, patches: Sequence[Patch], *, exact: bool) -> CodeCommit:
         code = self.base(base)
         left_out = self._out_of_range(base, patches)
         patches = [patch for patch in patches if patch.name not in left_out]
@@ -168,7 +179,7 @@ class Mirror:
     def applies(self, base: Base, patches: Sequence[Patch]) -> bool:
         """Whether a point's code can be built."""
         try:
-            self.materialize(base, patches)
+            self._materialized(base, patches, exact=False)
         except PointUnbuildable:
             return False
         return True
@@ -189,6 +200,26 @@ class Mirror:
         commit = ran.text.partition(" ")[0] if ran.status == 0 else ""
         commits = self._store.text("rev-list", "--reverse", chain).split()
         return dict(zip(commits, code.patches, strict=True)).get(commit, "")
+
+    def _blamed(self, error: PointUnbuildable, base: Base, patches: Sequence[Patch]) -> PointUnbuildable:
+        """The error, and which upstream commit moved the context that it is about."""
+        patch = next((patch for patch in patches if patch.name == error.patch), None)
+        own = base.pin.commit if base.rev in ("", base.pin.tag) else base.rev
+        pins = [pin for pin in self._pins if pin != own]
+        if patch is None or not error.place or not pins:
+            return error
+        folder = self._git.clone_folder()
+        if folder is None:
+            remedy = f"{error.remedy} With upstream.clone set, the upstream commit behind it is named."
+            return PointUnbuildable(error.message, patch=error.patch, place=error.place, remedy=remedy)
+        clone = Git(folder, worktree=True)
+        path = error.place.partition(", hunk ")[0]
+        with self._alone():
+            mover = ContextHistory(self._store, clone).told(
+                patch, path=path, starts=pins, target=commit_in(clone, base)
+            )
+        message = f"{error.message}; {mover}" if mover else error.message
+        return PointUnbuildable(message, patch=error.patch, place=error.place, remedy=error.remedy)
 
     def _out_of_range(self, base: Base, patches: Sequence[Patch]) -> dict[str, str]:
         """What is told of each patch that is not for this base, by its name."""
