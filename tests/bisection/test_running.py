@@ -231,6 +231,10 @@ def test_points_that_cannot_be_built_are_no_launches(tmp_path):
     finding = found(world, question())
     assert finding.culprit.subject == "p7"
     assert not any(name.startswith(("clean + 3", "clean + 4", "clean + 5")) for name in world.launched)
+    told = {point["position"]: point["why"] for point in finding_to_json(finding)["unbuildable"]}
+    assert told
+    assert set(told) <= {3, 4, 5}
+    assert set(told.values()) == {"0004-p4 does not apply"}
 
 
 def test_a_proof_that_cannot_be_built_says_why(tmp_path):

@@ -148,3 +148,19 @@ def test_a_fix_leaves_one_change_in_the_end(tmp_path: Path) -> None:
     drawing = page.of_finding(finding, world.store).narrowing
     assert drawing is not None
     assert [label.text for label in drawing.labels if label.text.endswith(" left")][-1] == "1 left"
+
+
+def test_points_that_cannot_be_built_are_told_with_their_reason(tmp_path: Path) -> None:
+    def unbuildable(at: Any) -> str:
+        return "0004-p4: [red]upstream commit 1[/red] moved its context" if 3 <= len(at.patches) <= 5 else ""
+
+    world = World.at(tmp_path, broken_by("p7"), unbuildable=unbuildable)
+    finding = finding_to_json(found(world, question(8)))
+    out = io.StringIO()
+    Console(file=out, width=200).print(text.finding_page(finding))
+    places = [point["position"] for point in finding["unbuildable"]]
+    written = f"points {places[0]} to {places[-1]}" if places[1:] else f"point {places[0]}"
+    for shown in (out.getvalue(), markdown.rendered(page.of_finding(finding, world.store))):
+        assert f"{written}: 0004-p4: [red]upstream commit 1[/red] moved its context" in shown
+    states = {point.position: point.state for point in page.of_finding(finding, world.store).points}
+    assert {states[place] for place in places} == {"skip"}

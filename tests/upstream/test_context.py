@@ -137,3 +137,14 @@ def test_where_no_commit_alone_is_to_blame_the_newest_are_named(own: Upstream, t
     last = goes_on(own, "engine_50 = 50\n", "engine_50 = 5\n", message="Newest")
     error = refused(mirror_of(own, tmp_path / "state"), Base(own.pin(), rev=last), patch)
     assert f"; engine.py was changed by {last[:12]} (Newest)" in error.message
+
+
+def test_what_was_made_on_a_commit_in_between_is_counted_from_there(own: Upstream, tmp_path: Path) -> None:
+    """As is the difference of two commits of a bisection, when it is tried at the end of the range."""
+    before = goes_on(own, *MAKES, message="Before the culprit")
+    culprit = goes_on(own, "engine_20 = 20\n", "engine_20 = 'culprit'\n")
+    last = goes_on(own, "engine_20 = 'culprit'\n", "engine_20 = 'repaired'\n", message="Repair it")
+    mirror = mirror_of(own, tmp_path / "state")
+    without = mirror.difference(Base(own.pin(), rev=culprit), Base(own.pin(), rev=before))
+    error = refused(mirror, Base(own.pin(), rev=last), without)
+    assert f"; upstream commit {last[:12]} (Repair it) moved its context" in error.message

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from patchbisect.bisection.bench import Bench
-from patchbisect.bisection.finding import Question, Step, opposite
+from patchbisect.bisection.finding import Question, Step, Unbuildable, opposite
 from patchbisect.bisection.ground import Spot
 from patchbisect.bisection.judging import Judge, is_transient
 from patchbisect.bisection.machines import Machine, changed
@@ -231,6 +231,13 @@ class Course:
         return Counter(
             seen.observation for seen in self.evidence() if spot.content and seen.spot.content == spot.content
         )
+
+    @property
+    def unbuildable(self) -> tuple[Unbuildable, ...]:
+        """The points that were asked for and cannot be built, each once, in the order of the timeline."""
+        spots = {spot.on: spot for spot, _ in self._tried if spot.unbuildable}
+        ordered = sorted(spots.values(), key=lambda spot: (spot.position is None, spot.position or 0))
+        return tuple(Unbuildable(spot.position, spot.point.name, spot.unbuildable) for spot in ordered)
 
     def budget(self) -> Budget:
         """What is left of it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 from patchbisect.bisection.judging import BadIs, Judge, Threshold
@@ -60,6 +60,15 @@ class Step:
     """Why the search asked for it."""
     sure: float | None = None
     """P(guilty) of the likeliest change after it, where the search tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unbuildable:
+    """A point that the search asked for and that has no code: a permanent void, told without a launch."""
+
+    position: int | None
+    point: str
+    why: str
 
 
 class Claim(StrEnum):
@@ -123,6 +132,7 @@ class Finding:
     """Records that do not count any more, because the machine changed under them."""
     baseline: Baseline | None = None
     """Where the good end fails: the last start of it that is on record, and what differs today."""
+    unbuildable: tuple[Unbuildable, ...] = ()
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -165,6 +175,7 @@ def finding_to_json(finding: Finding) -> Json:
         "bad": finding.timeline.bad.name,
         "timeline": [shown(change, k) for k, change in enumerate(finding.timeline.changes, start=1)],
         "trials": [_step_to_json(step, fix=finding.fix) for step in finding.steps],
+        "unbuildable": [asdict(each) for each in finding.unbuildable],
         "reproduce": _reproduce(finding),
     }
 

@@ -278,6 +278,7 @@ class _Bisection:
         return replace(
             Finding(answer=answer, reason=reason, timeline=self.question.timeline, target=self.course.judge),
             steps=tuple(self.course.steps),
+            unbuildable=self.course.unbuildable,
             secrets=self.question.secrets,
             fix=self.question.fix,
             **more,  # type: ignore[arg-type]

@@ -253,6 +253,8 @@ def _points(finding: Json) -> Iterator[PointRow]:
     for trial in finding["trials"]:
         if trial["position"] is not None and trial["observation"]:
             said.setdefault(trial["position"], []).append(trial["observation"])
+    for point in finding.get("unbuildable", ()):
+        said.setdefault(point["position"], []).append("skip")
     titles = [f"{finding['good']}: {words_of(finding).first}", *(change["title"] for change in finding["timeline"])]
     guilty = _guilty(finding)
     for position, title in enumerate(titles[:MOST_POINTS]):

@@ -37,6 +37,8 @@ _TELLING = re.compile(
 
 _FOUND_COLOUR = {"bad": "red", "good": "green"}
 
+_MOST_UNBUILDABLE = 6
+"""Stretches of points that cannot be built, each with its reason. Arbitrary: a screen has room for the answer too."""
 _FACTS = ("kv_tokens", "kv_gb", "avail_gb", "total_gb", "weights_gb", "mem_fraction", "cell_size", "tp")
 
 
@@ -296,7 +298,26 @@ def beside(finding: Json) -> list[tuple[str, str]]:
                 f"started in run {baseline['run']} of {baseline['created']}; since then: {changed or 'nothing'}",
             )
         )
+    rows += [("not buildable", told) for told in _unbuildable(finding.get("unbuildable", ()))]
     return rows
+
+
+def _unbuildable(points: Sequence[Json]) -> list[str]:
+    """Neighbours on the timeline together, with what the first of them says."""
+    runs: list[list[Json]] = []
+    for point in points:
+        last = runs[-1][-1]["position"] if runs else None
+        if last is not None and point["position"] == last + 1:
+            runs[-1].append(point)
+        else:
+            runs.append([point])
+    told = []
+    for run in runs[:_MOST_UNBUILDABLE]:
+        first, last = run[0]["position"], run[-1]["position"]
+        named = run[0]["point"] if first is None else f"point {first}" if first == last else f"points {first} to {last}"
+        told.append(f"{named}: {run[0]['why']}")
+    left = len(runs) - len(told)
+    return [*told, f"and {left} more"] if left else told
 
 
 def _deciding(finding: Json) -> str:

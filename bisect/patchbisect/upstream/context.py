@@ -72,7 +72,7 @@ class ContextHistory:
         for steps in ways:
             first = self._first_fit(patch, file, steps)
             if first is not None:
-                return self._told(patch, file, steps[first:], start=steps[0])
+                return self._told(patch, file, steps[first:], start=steps[first])
         return self._changers(path, ways[0])
 
     def _told(self, patch: Patch, file: FileDiff, steps: Sequence[_Step], *, start: _Step) -> str:
@@ -112,11 +112,11 @@ class ContextHistory:
         ]
 
     def _first_fit(self, patch: Patch, file: FileDiff, steps: Sequence[_Step]) -> int | None:
-        """Where to count from: the start, or the newest place that has the very file which the patch was made on."""
-        if self._fits_on(patch, file, steps[0], steps[0]):
-            return 0
+        """Where to count from: the newest place that has the very file which the patch was made on, or the start."""
         made_on = [at for at, step in enumerate(steps) if file.old_blob and step.blob.startswith(file.old_blob)]
-        return made_on[-1] if made_on and made_on[-1] < len(steps) - 1 else None
+        if made_on and made_on[-1] < len(steps) - 1:
+            return made_on[-1]
+        return 0 if self._fits_on(patch, file, steps[0], steps[0]) else None
 
     def _fits_on(self, patch: Patch, file: FileDiff, start: _Step, step: _Step) -> bool:
         key = (patch.text, file.path, start.blob, step.blob)
@@ -132,14 +132,16 @@ class ContextHistory:
             return all(len(misfit.places) == 1 for misfit in misfits(file, text))
         made_on = _text(self.store, file.old_blob)
         after = apply_exactly(
-            Diff(files=(file,), end=0), mode_of=lambda path: _MODE if path == file.old_path else None, read=lambda _: made_on
+            Diff(files=(file,), end=0),
+            mode_of=lambda path: _MODE if path == file.old_path else None,
+            read=lambda _: made_on,
         )
         changed = after.get(file.path) if after else None
         # What earlier patches of the queue did to the file comes first.
-        text = self._merged(text, base=_text(self.clone, start), other=made_on)
-        return text is not None and (
-            changed is None or self._merged(text, base=made_on, other=changed.text) is not None
-        )
+        prepared = self._merged(text, base=_text(self.clone, start), other=made_on)
+        if prepared is None or changed is None:
+            return prepared is not None
+        return self._merged(prepared, base=made_on, other=changed.text) is not None
 
     def _merged(self, text: str, *, base: str, other: str) -> str | None:
         """``text`` with what leads from ``base`` to ``other``; None where they are in conflict."""

@@ -161,7 +161,7 @@ class Mirror:
         if points and step.point != points[-1]:
             with self._alone():
                 step = self._built(points, commit=code.commit)
-                step = self._build(step, patches, points=points, onto=str(base), exact=exact)
+                step = self._build(step, patches, points=points, onto=_shown(base), exact=exact)
         if exact and step.shifted:
             raise PointUnbuildable(
                 f"applies only with an offset to {base}: {step.shifted[0]}", patch=step.shifted[0].partition(":")[0]
@@ -303,11 +303,15 @@ class Mirror:
         return [(f"{_SHIFTS}/{point}", blob) for point in points]
 
 
+def _shown(base: Base) -> str:
+    """A release or tag whole, a commit id short."""
+    name = str(base)
+    return name[:12] if re.fullmatch(r"[0-9a-f]{40}", name) else name
+
+
 def _short_name(base: Base) -> str:
-    """Fit for a slug, and different for different bases: a release whole, a commit id short."""
-    name = str(base).lower()
-    name = name[:12] if re.fullmatch(r"[0-9a-f]{40}", name) else name
-    return re.sub(r"[^a-z0-9]+", "-", name).strip("-")
+    """Fit for a slug, and different for different bases."""
+    return re.sub(r"[^a-z0-9]+", "-", _shown(base).lower()).strip("-")
 
 
 def _point_ids(commit: str, patches: Sequence[Patch]) -> list[str]:
