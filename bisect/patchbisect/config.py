@@ -25,7 +25,7 @@ PIN_FILE = Path("patches") / "pin.toml"
 FlagValue = bool | int | float | str | tuple[str, ...]
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def remedy_for(name: str, known: Iterable[str]) -> str:
     """``"did you mean 'x'?"``, or the known names where nothing is near."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
@@ -156,14 +156,14 @@ class Settings(_Settings):
         """The box of that name, or the default one. Raises UsageError."""
         wanted = name or self.box
         if wanted not in self.boxes:
-            raise UsageError(f"unknown box '{wanted}'", remedy=nearest(wanted, self.boxes))
+            raise UsageError(f"unknown box '{wanted}'", remedy=remedy_for(wanted, self.boxes))
         return wanted, self.boxes[wanted]
 
     def profile_named(self, name: str | None) -> tuple[str, Profile]:
         """The profile of that name, or the default one. Raises UsageError."""
         wanted = name or self.profile
         if wanted not in self.profiles:
-            raise UsageError(f"unknown profile '{wanted}'", remedy=nearest(wanted, self.profiles))
+            raise UsageError(f"unknown profile '{wanted}'", remedy=remedy_for(wanted, self.profiles))
         return wanted, self.profiles[wanted]
 
 
@@ -223,7 +223,7 @@ def _explain(path: Path, error: ValidationError) -> str:
     keys = [str(part) for part in first["loc"] if part not in ("bool", "int", "float", "str", "tuple[str, ...]")]
     where = ".".join(["patchbisect", *keys])
     if first["type"] == "extra_forbidden":
-        return f"{path}: unknown key '{where}'; {nearest(keys[-1], _known_keys(keys[:-1]))}"
+        return f"{path}: unknown key '{where}'; {remedy_for(keys[-1], _known_keys(keys[:-1]))}"
     return f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from patchbisect.config import PIN_FILE, Project, Settings
 from patchbisect.errors import UsageError
 from patchbisect.model import Base, Patch, Pin, Point, Scalar
-from patchbisect.patchqueue import Queue, nearest, parse_patch, parse_pin, requires
+from patchbisect.patchqueue import Queue, did_you_mean, parse_patch, parse_pin, requires
 from patchbisect.records import PatchEntry, PointEntry, Store
 from patchbisect.redact import MASK, is_secret
 from patchbisect.upstream import Git, Mirror
@@ -185,7 +185,7 @@ class PointResolver:
     def _at(self, revision: str) -> tuple[Pin, Queue]:
         commit = self._commit_of(revision)
         if not commit:
-            raise UsageError(f"unknown point {revision!r}{nearest(revision, self._names())}", remedy=self._known())
+            raise UsageError(f"unknown point {revision!r}{did_you_mean(revision, self._names())}", remedy=self._known())
         return _parsed(self._git.files(commit, PIN_FILE.parent.name), where=f"{revision}:{PIN_FILE.parent.name}")
 
     def _differs_from_head(self) -> bool:

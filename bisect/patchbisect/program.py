@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from invoke import Exit, ParseError, Program
 
 from patchbisect import __version__
-from patchbisect.config import nearest
+from patchbisect.config import remedy_for
 from patchbisect.tasks import namespace
 
 USAGE = 2
@@ -60,7 +60,7 @@ class Face(Program):
         """The nearest task or flag to a misspelt one."""
         if found := re.search(r"No idea what '(?P<word>[^']+)' is", message):
             word = found["word"]
-            return nearest(word, self._flags() if word.startswith("-") else self._tasks())
+            return remedy_for(word, self._flags() if word.startswith("-") else self._tasks())
         return "patchbisect --help TASK"
 
     def _tasks(self) -> Iterable[str]:

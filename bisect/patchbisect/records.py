@@ -23,7 +23,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from patchbisect import __version__
-from patchbisect.config import nearest
+from patchbisect.config import remedy_for
 from patchbisect.errors import UsageError
 from patchbisect.model import Outcome, Verdict
 from patchbisect.wire import Json, verdict_from_json
@@ -171,7 +171,7 @@ class Wanted:
 def wanted(*, outcome: str = "", **more: Any) -> Wanted:
     """:class:`Wanted` with its closed words checked. Raises UsageError that names the nearest."""
     if outcome and outcome not in list(Outcome):
-        raise UsageError(f"unknown outcome '{outcome}'", remedy=nearest(outcome, Outcome))
+        raise UsageError(f"unknown outcome '{outcome}'", remedy=remedy_for(outcome, Outcome))
     return Wanted(outcome=outcome, **more)
 
 
@@ -242,7 +242,7 @@ class Store:
         if hits:
             raise UsageError(f"{len(hits)} runs are tagged '{identifier}'", remedy=f"say which: {', '.join(hits[-5:])}")
         sayable = [*known[-_NEAREST_RUNS:], *(tag for given in tags.values() for tag in given)]
-        raise UsageError(f"no run '{identifier}' in {self.directory}", remedy=nearest(identifier, sayable))
+        raise UsageError(f"no run '{identifier}' in {self.directory}", remedy=remedy_for(identifier, sayable))
 
     def ids(self) -> list[str]:
         """Every record's id, oldest first."""
@@ -302,7 +302,7 @@ class Store:
         """Take a name away again. Raises UsageError where the run does not have it."""
         record = self.load(identifier)
         if name not in record.tags:
-            raise UsageError(f"{record.id} is not tagged '{name}'", remedy=nearest(name, record.tags))
+            raise UsageError(f"{record.id} is not tagged '{name}'", remedy=remedy_for(name, record.tags))
         return self._retagged(record, tuple(tag for tag in record.tags if tag != name))
 
     def disown(self, identifier: str, reason: str) -> None:

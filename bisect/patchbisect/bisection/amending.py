@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from patchbisect.bisection.bench import Bench, standing
 from patchbisect.bisection.ground import Ground
-from patchbisect.config import nearest
+from patchbisect.config import remedy_for
 from patchbisect.errors import UsageError
 from patchbisect.journal import Entry, Journal
 from patchbisect.model import Point, Timeline
@@ -24,7 +24,7 @@ def take_back(journal: Journal, run: str = "", *, store: Store) -> Entry:
     if len(hits) != 1:
         raise UsageError(
             f"bisection {journal.identifier} has no trial {run or 'to take back'}",
-            remedy=nearest(run, [entry.data["record"] for entry in trials]),
+            remedy=remedy_for(run, [entry.data["record"] for entry in trials]),
         )
     journal.append("undo", record=hits[0].data["record"])
     store.disown(hits[0].data["record"], f"taken back in bisection {journal.identifier}")
@@ -79,7 +79,7 @@ def reasons_of(journal: Journal, run: str) -> Json:
     hits = [entry for entry in entries if entry.event in ("trial", "void") and entry.data["record"].startswith(run)]
     if len({entry.data["record"] for entry in hits}) != 1:
         known = [entry.data["record"] for entry in entries if entry.event in ("trial", "void")]
-        raise UsageError(f"bisection {journal.identifier} has no trial {run}", remedy=nearest(run, known))
+        raise UsageError(f"bisection {journal.identifier} has no trial {run}", remedy=remedy_for(run, known))
     entry = hits[0]
     answers = [one.data["finding"]["trials"] for one in entries if one.event == "answer"]
     step: Json = next((trial for trial in answers[-1] if trial["run"] == entry.data["record"]), {}) if answers else {}

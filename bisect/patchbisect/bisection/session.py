@@ -17,7 +17,7 @@ from patchbisect.bisection.remembering import Recalled
 from patchbisect.bisection.revisions import revision_timeline
 from patchbisect.bisection.running import bisect
 from patchbisect.bisection.shortening import bisect_fast
-from patchbisect.config import Project, nearest
+from patchbisect.config import Project, remedy_for
 from patchbisect.errors import UsageError
 from patchbisect.journal import Journal, newest
 from patchbisect.model import Base, Stage
@@ -148,7 +148,7 @@ def since_baseline(asked: Asked, record: str) -> Asked:
 def one_of(value: str, known: Mapping[str, object] | tuple[str, ...], *, what: str) -> str:
     """``value`` if it is one of the known words. Raises UsageError with the nearest."""
     if value not in known:
-        raise UsageError(f"{what} {value!r} is not known", remedy=nearest(value, known))
+        raise UsageError(f"{what} {value!r} is not known", remedy=remedy_for(value, known))
     return value
 
 
@@ -169,7 +169,7 @@ def resumed(identifier: str, *, project: Project) -> tuple[Journal, Asked]:
     journal = newest(directory) if identifier == "last" else Journal(directory / identifier / "journal.jsonl")
     if journal is None or not journal.path.exists():
         known = [path.name for path in directory.glob("*")] if directory.is_dir() else []
-        raise UsageError(f"no bisection {identifier!r} to resume", remedy=nearest(identifier, known))
+        raise UsageError(f"no bisection {identifier!r} to resume", remedy=remedy_for(identifier, known))
     first = next(journal.entries(), None)
     if first is None or first.event != "begin":
         raise UsageError(f"{journal.path}: does not begin with a question", remedy="start a new bisection")

@@ -2,7 +2,7 @@
 
 from patchbisect.patchqueue.applying import FOLDER, File, apply_exactly
 from patchbisect.patchqueue.diff import FileDiff, Hunk
-from patchbisect.patchqueue.faults import Fault, PatchFault, Severity, nearest
+from patchbisect.patchqueue.faults import Fault, PatchFault, Severity, did_you_mean
 from patchbisect.patchqueue.patchfile import (
     KINDS,
     Probe,
@@ -38,12 +38,12 @@ __all__ = [
     "author_of",
     "commit_message",
     "compose",
+    "did_you_mean",
     "diff_of",
     "format_patch",
     "format_pin",
     "git_date",
     "misfits",
-    "nearest",
     "parse_patch",
     "parse_pin",
     "probes",

@@ -41,7 +41,7 @@ class PatchFault(UsageError):
         self.fault = fault
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`` (did you mean X?)``, or nothing when no known name is near."""
     by_lower = {other.lower(): other for other in known}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1)

@@ -18,7 +18,7 @@ from pathlib import PurePosixPath
 
 from patchbisect.model import Patch, Stage
 from patchbisect.patchqueue.diff import Diff, parse_diff, split_lines, starts_file
-from patchbisect.patchqueue.faults import Fault, PatchFault, nearest
+from patchbisect.patchqueue.faults import Fault, PatchFault, did_you_mean
 
 KINDS = ("instrumentation", "fix", "experiment", "backport")
 
@@ -31,7 +31,7 @@ _FORMAT_PATCH = "Write the patch with git format-patch."
 
 def _one_of(*allowed: str) -> Callable[[str], str]:
     def check(value: str) -> str:
-        return "" if value in allowed else f"{value!r} is none of {', '.join(allowed)}{nearest(value, allowed)}"
+        return "" if value in allowed else f"{value!r} is none of {', '.join(allowed)}{did_you_mean(value, allowed)}"
 
     return check
 
@@ -54,7 +54,7 @@ def _promise(value: str) -> str:
     if not found:
         return f"{value!r} is not NAME [by STAGE] [when VARIABLE=VALUE]"
     stage = found["stage"]
-    return f"{stage!r} is no stage{nearest(stage, list(Stage))}" if stage and stage not in list(Stage) else ""
+    return f"{stage!r} is no stage{did_you_mean(stage, list(Stage))}" if stage and stage not in list(Stage) else ""
 
 
 def _slug_list(value: str) -> str:

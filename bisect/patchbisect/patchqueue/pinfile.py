@@ -6,7 +6,7 @@ import re
 import tomllib
 
 from patchbisect.model import Pin
-from patchbisect.patchqueue.faults import Fault, PatchFault, nearest
+from patchbisect.patchqueue.faults import Fault, PatchFault, did_you_mean
 
 _KEYS = ("upstream", "tag", "commit", "release", "wheel_sha256")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -25,7 +25,7 @@ def parse_pin(data: bytes, *, filename: str) -> Pin:
     for key, value in table.items():
         line = _line_of(text, key)
         if key not in _KEYS:
-            raise _fault(filename, line, f"unknown key {key!r}{nearest(key, _KEYS)}")
+            raise _fault(filename, line, f"unknown key {key!r}{did_you_mean(key, _KEYS)}")
         if not isinstance(value, str):
             raise _fault(filename, line, f"{key} must be a string, not {type(value).__name__}")
     pin = Pin(**{"upstream": "", "commit": "", **table})

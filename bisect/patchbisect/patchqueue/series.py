@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from patchbisect.errors import UsageError
 from patchbisect.model import Patch
-from patchbisect.patchqueue.faults import Fault, Severity, nearest
+from patchbisect.patchqueue.faults import Fault, Severity, did_you_mean
 from patchbisect.patchqueue.patchfile import requires, survey_patch
 
 
@@ -48,7 +48,7 @@ class Queue:
             if patch.number == number:
                 return patch
         known = f"{self.patches[0].name} to {self.patches[-1].name}" if self.patches else "none"
-        close = nearest(f"{number:04d}", [f"{patch.number:04d}" for patch in self.patches])
+        close = did_you_mean(f"{number:04d}", [f"{patch.number:04d}" for patch in self.patches])
         raise UsageError(f"{self.where} has no patch {number:04d}{close}; it has {known}")
 
     def slug(self, slug: str) -> Patch | None:
@@ -94,7 +94,7 @@ def _requirements(patches: Sequence[Patch], *, where: str) -> list[Fault]:
         for slug in requires(patch):
             needed = by_slug.get(slug)
             if needed is None:
-                message = f"requires {slug}, which the queue does not have{nearest(slug, by_slug)}"
+                message = f"requires {slug}, which the queue does not have{did_you_mean(slug, by_slug)}"
             elif needed.number >= patch.number:
                 message = f"requires {needed.name}, which comes after it"
             elif patch.enabled and not needed.enabled:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
-from patchbisect.config import nearest
+from patchbisect.config import remedy_for
 from patchbisect.errors import UsageError
 from patchbisect.records import Store
 from patchbisect.report import page, text
@@ -51,4 +51,4 @@ def subject(state: Path, name: str) -> Subject:
         if not error.message.startswith("no run"):
             raise
         known = [*store.ids()[-20:], *identifiers(state / "bisections")[-20:]]
-        raise UsageError(f"no bisection and no run '{name}'", remedy=nearest(name, known)) from None
+        raise UsageError(f"no bisection and no run '{name}'", remedy=remedy_for(name, known)) from None

@@ -69,10 +69,10 @@ def opened(tree: Path, *, json: bool) -> None:
 def require_kind(kind: str) -> None:
     """Raise UsageError for a kind of patch that there is not."""
     from patchbisect.errors import UsageError
-    from patchbisect.patchqueue import KINDS, nearest
+    from patchbisect.patchqueue import KINDS, did_you_mean
 
     if kind not in KINDS:
-        raise UsageError(f"unknown kind {kind!r}{nearest(kind, KINDS)}", remedy=f"One of {', '.join(KINDS)}.")
+        raise UsageError(f"unknown kind {kind!r}{did_you_mean(kind, KINDS)}", remedy=f"One of {', '.join(KINDS)}.")
 
 
 def me(root: Path) -> tuple[str, str]:

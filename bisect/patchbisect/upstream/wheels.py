@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchbisect.errors import BoxError, UsageError
-from patchbisect.patchqueue import nearest
+from patchbisect.patchqueue import did_you_mean
 from patchbisect.patchqueue.diff import leaves_tree
 from patchbisect.upstream.exact import data, quoted
 
@@ -122,7 +122,7 @@ def _pip_download(*, version: str, into: str, pip_args: Sequence[str]) -> None:
     if found:
         versions = found[1].split(", ")
         raise UsageError(
-            f"there is no wheel of {PROJECT} {version} for this machine{nearest(version, versions)}",
+            f"there is no wheel of {PROJECT} {version} for this machine{did_you_mean(version, versions)}",
             remedy=f"The newest that pip finds is {versions[-1]}.",
         )
     errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from patchbisect.maintain.lint.scopes import words
 from patchbisect.model import Patch
-from patchbisect.patchqueue import Severity, nearest
+from patchbisect.patchqueue import Severity, did_you_mean
 
 RULES: Mapping[str, str] = {
     "exact": "every hunk stands at the pin exactly where the patch says",
@@ -92,7 +92,7 @@ def waive(patch: Patch, findings: Iterable[Finding]) -> list[Finding]:
         why = (
             f"Waive: {rule}, but that rule has no complaint here"
             if known
-            else f"Waive: there is no rule {rule}{nearest(rule, RULES)}"
+            else f"Waive: there is no rule {rule}{did_you_mean(rule, RULES)}"
         )
         severity = Severity.WARNING if known else Severity.ERROR
         judged.append(
