@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +21,8 @@ from patchbisect.model import Stage
 
 SETTINGS_FILE = "invoke.yaml"
 PIN_FILE = Path("patches") / "pin.toml"
+DEMO = "demo"
+"""Names the demo's last run or bisection, and the part of the state that keeps them."""
 
 FlagValue = bool | int | float | str | tuple[str, ...]
 
@@ -174,6 +176,21 @@ class Project:
     root: Path
     state: Path
     settings: Settings
+    shelf: str = ""
+    """The part of the state that keeps runs and bisections; empty: the state itself."""
+
+    @property
+    def runs(self) -> Path:
+        return self.state / self.shelf / "runs"
+
+    @property
+    def bisections(self) -> Path:
+        return self.state / self.shelf / "bisections"
+
+    @property
+    def demo(self) -> Project:
+        """The same project as the demo uses it: its runs are never taken for one's own."""
+        return replace(self, shelf=DEMO)
 
     @property
     def patches(self) -> Path:

@@ -75,7 +75,7 @@ class PointResolver:
     @classmethod
     def of(cls, project: Project, *, mirror: Mirror) -> PointResolver:
         """The resolver of a project, with its store of records."""
-        store = Store(project.state / "runs")
+        store = Store.of(project)
 
         def runs(identifier: str) -> Point:
             return recorded_point(store, identifier, environ=os.environ, settings=project.settings)

@@ -15,6 +15,7 @@ import secrets
 import shutil
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from patchbisect import __version__
-from patchbisect.config import remedy_for
+from patchbisect.config import DEMO, Project, remedy_for
 from patchbisect.errors import UsageError
 from patchbisect.model import Outcome, Verdict
 from patchbisect.wire import Json, verdict_from_json
@@ -157,15 +158,43 @@ class Wanted:
     since: datetime | None = None
 
     def matches(self, document: Json) -> bool:
-        point = document["point"]
-        return (
-            self.outcome in ("", document["verdict"]["outcome"])
-            and self.box in ("", document["box"])
-            and self.profile in ("", point["profile"])
-            and (not self.tag or self.tag in document.get("tags", ()))
-            and (not self.point or self.point == point["name"] or _has_patch(point, self.point))
-            and (self.since is None or datetime.fromisoformat(document["created"]) >= self.since)
+        told = _values(document)
+        asked = ((name, getattr(self, name)) for name in told)
+        return all(not wish or wish in told[name] for name, wish in asked) and (
+            self.since is None or datetime.fromisoformat(document["created"]) >= self.since
         )
+
+    @property
+    def everything(self) -> bool:
+        """Whether all pass."""
+        return self == Wanted()
+
+
+def unmatched(filters: Wanted, documents: Iterable[Json]) -> tuple[str, str]:
+    """Why none of ``documents`` passes: what no run has, or that none has it all; and what there is instead."""
+    documents = list(documents)
+    for name in ("box", "profile", "tag", "point", "outcome"):
+        wish = getattr(filters, name)
+        found = {value for document in documents for value in _values(document)[name]}
+        if wish and wish not in found:
+            return f"no run has {name} '{wish}'", remedy_for(wish, found)
+    newest = max((document["created"] for document in documents), default="")
+    if filters.since and datetime.fromisoformat(newest) < filters.since:
+        return f"no run is newer than {filters.since.isoformat(timespec='minutes')}", f"the newest is of {newest[:16]}"
+    return "no run has all of that", "leave one of them out"
+
+
+def _values(document: Json) -> dict[str, tuple[str, ...]]:
+    """What a record has to match a filter by: a point answers to its name, and to the names of its patches."""
+    point = document["point"]
+    patches = [patch["name"] for patch in point.get("patches", ())]
+    return {
+        "outcome": (document["verdict"]["outcome"],),
+        "box": (document["box"],),
+        "profile": (point["profile"],),
+        "tag": tuple(document["tags"]),
+        "point": (point["name"], *(word for name in patches for word in (name, *name.split("-", 1)))),
+    }
 
 
 def wanted(*, outcome: str = "", **more: Any) -> Wanted:
@@ -173,10 +202,6 @@ def wanted(*, outcome: str = "", **more: Any) -> Wanted:
     if outcome and outcome not in list(Outcome):
         raise UsageError(f"unknown outcome '{outcome}'", remedy=remedy_for(outcome, Outcome))
     return Wanted(outcome=outcome, **more)
-
-
-def _has_patch(point: Json, wanted: str) -> bool:
-    return any(wanted in (name, *name.split("-", 1)) for name in (patch["name"] for patch in point.get("patches", ())))
 
 
 def moment(text: str, *, now: datetime | None = None) -> datetime:
@@ -195,12 +220,26 @@ def moment(text: str, *, now: datetime | None = None) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The directory of records."""
+    """The directory of records. Runs of the demo are found by id, but are none of ``ids``, and never ``last``."""
 
     directory: Path
+    demo: Path | None = None
+
+    @classmethod
+    def of(cls, project: Project) -> Store:
+        """A project's records, with the demo's within reach."""
+        return cls(project.runs, demo=None if project.shelf else project.demo.runs)
+
+    @property
+    def of_demo(self) -> Store:
+        """The demo's records alone; the same store where there are none."""
+        return Store(self.demo) if self.demo else self
 
     def path(self, identifier: str) -> Path:
-        return self.directory / identifier
+        own = self.directory / identifier
+        if self.demo and not own.exists() and (there := self.demo / identifier).exists():
+            return there
+        return own
 
     def save(self, record: Record, attachments: Attachments) -> Path:
         """Write the record whole or not at all."""
@@ -222,53 +261,71 @@ class Store:
         return final
 
     def load(self, identifier: str) -> Record:
-        """The record of that id, of its unambiguous beginning, of a tag, or ``last``. Raises UsageError."""
+        """The record of that id, of its unambiguous beginning, of a tag, ``last`` or ``demo``. Raises UsageError."""
         return self._read(self.path(self.resolve(identifier)) / RECORD)
 
     def resolve(self, identifier: str) -> str:
         """The full id. Raises UsageError that names the nearest."""
         known = self.ids()
-        if identifier in known:
+        shown = self.of_demo.ids() if self.demo else []
+        if identifier in known or identifier in shown:
             return identifier
-        if identifier == "last" and known:
-            return known[-1]
-        hits = [name for name in known if name.startswith(identifier)] if identifier else []
-        if len(hits) > 1:
-            raise UsageError(f"'{identifier}' begins {len(hits)} runs", remedy=f"say more of it: {', '.join(hits[:5])}")
-        tags = {} if hits else {document["id"]: document["tags"] for document in self.documents()}
-        hits = hits or [name for name, given in tags.items() if identifier in given]
+        if identifier == "last":
+            return _newest(known, shown=shown)
+        if identifier == DEMO and shown:
+            return shown[-1]
+        beginning = [name for name in (*known, *shown) if name.startswith(identifier)] if identifier else []
+        if len(beginning) > 1:
+            remedy = f"say more of it: {', '.join(beginning[:5])}"
+            raise UsageError(f"'{identifier}' begins {len(beginning)} runs", remedy=remedy)
+        hits = beginning or self._tagged(identifier)
         if len(hits) == 1:
             return hits[0]
         if hits:
             raise UsageError(f"{len(hits)} runs are tagged '{identifier}'", remedy=f"say which: {', '.join(hits[-5:])}")
-        sayable = [*known[-_NEAREST_RUNS:], *(tag for given in tags.values() for tag in given)]
+        sayable = [*known[-_NEAREST_RUNS:], *(tag for document in self.documents() for tag in document["tags"])]
         raise UsageError(f"no run '{identifier}' in {self.directory}", remedy=remedy_for(identifier, sayable))
+
+    def _tagged(self, name: str) -> list[str]:
+        """The ids of the runs of that name. Only records whose text has it are parsed: there may be thousands."""
+        word = json.dumps(name).encode()
+        return [document["id"] for document in self.documents(having=word) if name in document["tags"]]
 
     def ids(self) -> list[str]:
         """Every record's id, oldest first."""
         if not self.directory.is_dir():
             return []
-        return sorted(entry.name for entry in os.scandir(self.directory) if not entry.name.startswith("."))
+        return sorted(entry.name for entry in os.scandir(self.directory) if ID.fullmatch(entry.name))
 
     def all(self) -> Iterator[Record]:
         """Every record, oldest first. Raises UsageError on one that cannot be read."""
         for identifier in self.ids():
             yield self._read(self.path(identifier) / RECORD)
 
-    def documents(self, *, fault: Callable[[str], None] = lambda text: None) -> Iterator[Json]:
+    def documents(
+        self, *, fault: Callable[[str], None] = lambda text: None, newest_first: bool = False, having: bytes = b""
+    ) -> Iterator[Json]:
         """Every record as plain JSON, oldest first, without the cost of validation.
 
         What cannot be read is told to ``fault`` and left out: one damaged record must not hide the others.
+        ``having``: only records whose text has these bytes.
         """
-        for identifier in self.ids():
+        known = self.ids()
+        for identifier in reversed(known) if newest_first else known:
             path = self.path(identifier) / RECORD
             try:
-                document = _current(json.loads(path.read_bytes()), path)
-                yield {"timings": {}, "tags": [], **document, "point": document["point"], "id": identifier}
-            except (OSError, ValueError, TypeError, KeyError) as error:
+                data = path.read_bytes()
+                document = _listed(json.loads(data), path) if having in data else None
+            except FileNotFoundError:
+                if path.parent.exists():
+                    fault(f"{path.parent}: not a record, it has no {RECORD}: remove it, or put the file back")
+            except (OSError, ValueError, RecursionError) as error:
                 fault(f"{path}: not readable as a record: {error}")
             except UsageError as error:
                 fault(error.message)
+            else:
+                if document is not None:
+                    yield {**document, "id": identifier}
 
     def row(self, document: Json) -> Json:
         """What a list shows of one of :meth:`documents`; a fact that is not known is None."""
@@ -290,10 +347,10 @@ class Store:
 
     def tag(self, identifier: str, name: str) -> Record:
         """Give the run a name of its own. Raises UsageError where the name is no name, or another run's."""
-        if not _TAG.fullmatch(name) or name == "last":
+        if not _TAG.fullmatch(name) or name in ("last", DEMO):
             raise UsageError(f"'{name}' cannot name a run", remedy="a letter first, then letters, digits and . _ + -")
         record = self.load(identifier)
-        holder = next((d["id"] for d in self.documents() if name in d["tags"] and d["id"] != record.id), None)
+        holder = next((other for other in self._tagged(name) if other != record.id), None)
         if holder:
             raise UsageError(f"'{name}' is the name of {holder}", remedy=f"invoke tag {holder} {name} --remove")
         return self._retagged(record, tuple(dict.fromkeys((*record.tags, name))))
@@ -317,8 +374,11 @@ class Store:
 
     def remove(self, identifier: str) -> None:
         """Delete one record, in one step for everybody who looks on. ``identifier`` is a full id."""
-        doomed = self.path(identifier).rename(self.directory / f".{identifier}.draft")
-        shutil.rmtree(doomed)
+        path = self.path(identifier)
+        if path.is_symlink():
+            path.unlink()
+            return
+        shutil.rmtree(path.rename(path.with_name(f".{identifier}.draft")))
 
     def size(self, identifier: str) -> int:
         """Bytes on disk."""
@@ -341,22 +401,28 @@ class Store:
 
     def events(self, identifier: str) -> list[Json]:
         """What the log said while it ran; empty where nobody noted it."""
-        return _lines(self._packed(identifier, EVENTS))
+        return self._packed_lines(identifier, EVENTS)
 
     def samples(self, identifier: str) -> list[Json]:
         """The box's samples (see :class:`Attachments`); empty where none were taken."""
-        return _lines(self._packed(identifier, SAMPLES))
+        return self._packed_lines(identifier, SAMPLES)
 
     def dossier(self, identifier: str) -> Json:
         """What was found out about a server that hung, before it was ended; empty for any other."""
         path = self.path(self.resolve(identifier)) / DOSSIER
-        found: Json = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        try:
+            found: Json = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        except (OSError, ValueError) as error:
+            raise _damaged(path, error) from error
         return found
 
     def patch_texts(self, identifier: str) -> dict[str, bytes]:
         """The texts of the recorded point's patches by file name, in number order."""
         directory = self.path(self.resolve(identifier)) / PATCHES
-        return {path.name: path.read_bytes() for path in sorted(directory.glob("*.patch"))}
+        try:
+            return {path.name: path.read_bytes() for path in sorted(directory.glob("*.patch"))}
+        except OSError as error:
+            raise _damaged(directory, error) from error
 
     def _packed(self, identifier: str, name: str) -> bytes:
         path = self.path(self.resolve(identifier)) / name
@@ -365,7 +431,13 @@ class Store:
         except FileNotFoundError:
             return b""
         except (OSError, EOFError, zlib.error) as error:
-            raise UsageError(f"{path}: damaged: {error}", remedy="the rest of the record can still be read") from error
+            raise _damaged(path, error) from error
+
+    def _packed_lines(self, identifier: str, name: str) -> list[Json]:
+        try:
+            return [json.loads(line) for line in self._packed(identifier, name).splitlines()]
+        except ValueError as error:
+            raise _damaged(self.path(self.resolve(identifier)) / name, error) from error
 
     def _retagged(self, record: Record, tags: tuple[str, ...]) -> Record:
         changed = record.model_copy(update={"tags": tags})
@@ -377,19 +449,65 @@ class Store:
 
     def _read(self, path: Path) -> Record:
         try:
-            return Record.model_validate(_current(json.loads(path.read_text(encoding="utf-8")), path))
+            record = Record.model_validate(_listed(json.loads(path.read_text(encoding="utf-8")), path))
+            _ = record.judged
+            return record
         except FileNotFoundError as error:
-            raise UsageError(f"{path.parent}: not a record", remedy="remove that directory") from error
-        except (ValueError, ValidationError) as error:
-            raise UsageError(f"{path}: not readable as a record: {error}", remedy="remove that directory") from error
+            raise UsageError(
+                f"{path.parent}: not a record, it has no {RECORD}", remedy="remove it, or put the file back"
+            ) from error
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+            raise UsageError(f"{path}: not readable as a record: {_first_fault(error)}", remedy=_MEND) from error
 
 
-def _current(document: Json, path: Path) -> Json:
-    """``document`` in today's schema. Raises UsageError for one of a later patchbisect."""
+_MEND = "the log beside it may still be read (zcat server.log.gz); remove the directory when you are done with it"
+
+
+def _newest(own: Sequence[str], *, shown: Sequence[str]) -> str:
+    """What ``last`` means. Raises UsageError where there is no run; the demo's are never meant."""
+    if own:
+        return own[-1]
+    remedy = "invoke launch makes one" + (f"; the demo's last run is called '{DEMO}'" if shown else "")
+    raise UsageError("there is no run yet" if not shown else "there is no run of your own yet", remedy=remedy)
+
+
+def _current(document: Any, path: Path) -> Json:
+    """``document`` in today's schema. Raises UsageError for one of a later patchbisect; ValueError."""
+    if not isinstance(document, dict):
+        raise ValueError("it holds no JSON object")
     schema = document.get("schema_version", SCHEMA)
+    if not isinstance(schema, int):
+        raise ValueError(f"'{schema}' is no schema")
     if schema > SCHEMA:
         raise UsageError(f"{path}: schema {schema}, this patchbisect reads up to {SCHEMA}", remedy="update patchbisect")
     return {"made_by": "", **document}
+
+
+def _listed(document: Any, path: Path) -> Json:
+    """A record's JSON with all that lists look at in its place. Raises UsageError, ValueError."""
+    current = {"timings": {}, "tags": [], **_current(document, path)}
+    words = {"created": current, "box": current, "name": current.get("point"), "profile": current.get("point")}
+    words["outcome"] = current.get("verdict")
+    for name, holder in words.items():
+        if not isinstance(holder, dict) or not isinstance(holder.get(name), str):
+            raise ValueError(f"it has no '{name}'")
+    if not isinstance(current["timings"], dict) or not isinstance(current["tags"], list):
+        raise ValueError("its timings or tags are damaged")
+    if datetime.fromisoformat(current["created"]).tzinfo is None:
+        raise ValueError("'created' has no time zone")
+    return current
+
+
+def _first_fault(error: Exception) -> str:
+    """One line: pydantic tells of every field at once."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return str(error)
+
+
+def _damaged(path: Path, error: Exception) -> UsageError:
+    return UsageError(f"{path}: damaged: {error}", remedy="the rest of the record can still be read")
 
 
 def _written(record: Record) -> str:
@@ -400,14 +518,13 @@ def _compressed(data: bytes) -> bytes:
     return gzip.compress(data, compresslevel=6, mtime=0)
 
 
-def _lines(data: bytes) -> list[Json]:
-    return [json.loads(line) for line in data.splitlines()]
-
-
 def _size(directory: Path) -> int:
+    """Bytes on disk; of what another shell is removing, what is left."""
     total = 0
-    for entry in os.scandir(directory):
-        total += _size(Path(entry.path)) if entry.is_dir(follow_symlinks=False) else entry.stat().st_size
+    with suppress(FileNotFoundError):
+        for entry in os.scandir(directory):
+            inside = entry.is_dir(follow_symlinks=False)
+            total += _size(Path(entry.path)) if inside else entry.stat(follow_symlinks=False).st_size
     return total
 
 

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from patchbisect.config import Project, Settings
 from patchbisect.errors import UsageError
 from patchbisect.journal import Journal
 from patchbisect.records import Store
@@ -52,13 +53,13 @@ def test_the_runs_that_a_bisection_rests_on_are_held(tmp_path: Path) -> None:
 
 
 def test_a_report_is_about_a_bisection_or_a_run(tmp_path: Path) -> None:
-    store = Store(tmp_path / "runs")
-    finding = builder.bisection(store)
+    project = Project(root=tmp_path, state=tmp_path, settings=Settings())
+    finding = builder.bisection(Store.of(project))
     run = finding["trials"][0]["run"]
-    assert subject(tmp_path, "last").document["id"] == finding["trials"][-1]["run"]
+    assert subject(project, "last").document["id"] == finding["trials"][-1]["run"]
     Journal.create(tmp_path / "bisections", finding["id"]).append("answer", finding=finding)
-    assert subject(tmp_path, "last").is_bisection
-    assert subject(tmp_path, finding["id"][:13]).document["culprit"]["id"] == "0005-print-rest"
-    assert subject(tmp_path, run).page.kind == "run"
+    assert subject(project, "last").is_bisection
+    assert subject(project, finding["id"][:13]).document["culprit"]["id"] == "0005-print-rest"
+    assert subject(project, run).page.kind == "run"
     with pytest.raises(UsageError, match="no bisection and no run 'nope'"):
-        subject(tmp_path, "nope")
+        subject(project, "nope")

@@ -35,7 +35,7 @@ def test_a_record_tells_what_ran_what_came_of_it_and_how_to_repeat_it() -> None:
     page = shown(text.record_page(record.model_dump(mode="json")))
     for words in (
         "20261129-180000-aaaa",
-        "HEAD  (profile tiny, until serving)",
+        "HEAD  (profile tiny, until ready)",
         "v0.5.9, from release 0.5.9",
         "0001-kv-probe",
         "--mem-fraction-static 0.05",

@@ -28,9 +28,46 @@ def test_runs_lists_what_is_asked_for(invoke: Callable[..., Said]) -> None:
     assert "1 earlier runs not shown" in invoke("runs", "--last", "1").err
 
 
-def test_runs_with_nothing_to_list_say_so(invoke: Callable[..., Said]) -> None:
-    said = invoke("runs", "--box", "nowhere")
-    assert (said.out, said.err.strip(), said.code) == ("", "no run matches", 0)
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--box", "locl"), "no run has box 'locl'\n  did you mean 'local'?"),
+        (("--profile", "bigg"), "no run has profile 'bigg'\n  known: tiny"),
+        (("--point", "0002"), "no run has point '0002'\n  did you mean '0001'?"),
+        (("--tag", "x"), "no run has tag 'x'\n  there are none"),
+        (("--since", "2100-01-01"), "no run is newer than 2100-01-01T00:00+00:00\n  the newest is of 2026-11-29T18:00"),
+        (("--outcome", "oom", "--point", "HEAD"), "no run has all of that\n  leave one of them out"),
+    ],
+)
+def test_a_filter_that_lets_nothing_pass_names_what_there_is(
+    invoke: Callable[..., Said], words: tuple[str, ...], message: str
+) -> None:
+    said = invoke("runs", *words)
+    assert (said.out, said.err.strip(), said.code) == ("", message, 0)
+
+
+def test_runs_of_the_demo_are_kept_apart(invoke: Callable[..., Said], repository: Path) -> None:
+    theirs = Store(repository / ".patchbisect" / "demo" / "runs")
+    finding = builder.bisection(theirs)
+    Journal.create(repository / ".patchbisect" / "demo" / "bisections", finding["id"]).append("answer", finding=finding)
+    newest = finding["trials"][-1]["run"]
+    assert [row["id"] for row in invoke("runs", "--json").json["runs"]] == [A, B]
+    assert len(invoke("runs", "--demo", "--json").json["runs"]) == len(finding["trials"])
+    assert invoke("show", "last", "--json").json["id"] == B
+    assert invoke("show", "demo", "--json").json["id"] == newest
+    assert invoke("show", newest, "--json").json["id"] == newest
+    assert invoke("report", "--json").json["id"] == B
+    assert invoke("report", "--of", "demo", "--json").json["id"] == finding["id"]
+    assert invoke("report", "--of", finding["id"], "--json").json["answer"] == "found"
+    for mine in (A, B):
+        Store(repository / ".patchbisect" / "runs").remove(mine)
+    said = invoke("report", "--json")
+    assert said.json["id"] == finding["id"]
+    assert "this is the demo's bisection" in said.err
+    assert "invoke runs --demo" in invoke("runs").err
+    refused = invoke("show", "last")
+    assert refused.code == 2
+    assert "the demo's last run is called 'demo'" in refused.err
 
 
 def test_show_gives_the_record_its_log_or_its_json(invoke: Callable[..., Said]) -> None:
@@ -119,10 +156,10 @@ def test_every_help_has_an_example(invoke: Callable[..., Said], name: str) -> No
     assert f"Example: invoke {name}" in invoke("--help", name).out
 
 
-def _on_a_terminal(repository: Path, **env: str) -> str:
-    """What `runs` writes to a terminal of 80 columns."""
+def _on_a_terminal(repository: Path, *, width: int = 80, **env: str) -> str:
+    """What `runs` writes to a terminal of so many columns."""
     master, slave = os.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     plain = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
     program = str(Path(sys.executable).with_name("patchbisect"))
     subprocess.run(
@@ -140,6 +177,13 @@ def test_a_terminal_gets_colour_and_what_fits_unless_it_wants_none(repository: P
     lines = re.sub(r"\x1b\[[0-9;]*m", "", coloured).splitlines()
     assert max(map(len, lines)) <= 80
     assert any(A in line for line in lines)
+
+
+@pytest.mark.ci
+def test_a_dumb_terminal_is_as_wide_as_it_is(repository: Path) -> None:
+    lines = _on_a_terminal(repository, width=60, TERM="dumb").splitlines()
+    assert max(map(len, lines)) <= 60
+    assert any(A in line and "oom/kv-profile" in line for line in lines)
 
 
 def test_a_pipe_gets_neither_colour_nor_a_cut(invoke: Callable[..., Said], repository: Path) -> None:

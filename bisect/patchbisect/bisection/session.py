@@ -154,7 +154,7 @@ def one_of(value: str, known: Mapping[str, object] | tuple[str, ...], *, what: s
 
 def begin(asked: Asked, *, project: Project) -> Journal:
     """A new journal that says what was asked, but for the values of secrets."""
-    journal = Journal.create(project.state / "bisections", new_id())
+    journal = Journal.create(project.bisections, new_id())
     kept = {
         name: [masked_setting(text, more=project.settings.secrets) for text in getattr(asked, name)]
         for name in ("sets", "good_sets", "bad_sets")
@@ -165,7 +165,7 @@ def begin(asked: Asked, *, project: Project) -> Journal:
 
 def resumed(identifier: str, *, project: Project) -> tuple[Journal, Asked]:
     """The journal of that id (``last``: the newest) and what was asked then. Raises UsageError."""
-    directory = project.state / "bisections"
+    directory = project.bisections
     journal = newest(directory) if identifier == "last" else Journal(directory / identifier / "journal.jsonl")
     if journal is None or not journal.path.exists():
         known = [path.name for path in directory.glob("*")] if directory.is_dir() else []

@@ -92,7 +92,7 @@ def _is_for(mirror: Mirror, base: Base, files: Files, name: str) -> bool:
 def facts_in(project: Project, files: Files, *, mirror: Mirror) -> list[PatchFacts]:
     """The facts of every patch of a folder."""
     queue = Queue.read({name: data for name, data in files.items() if name.endswith(".patch")})
-    documents = list(Store(project.state / "runs").documents())
+    documents = list(Store.of(project).documents())
     return facts_of(queue.patches, read=reader(mirror, Base(pin=pin_in(files))), records=documents)
 
 
@@ -173,6 +173,6 @@ def _shared_proof(queue: Queue, proofs: Mapping[str, Proof | None]) -> Proof | N
 
 def _base_proof(project: Project, files: Files, queue: Queue) -> Proof | None:
     """The newest proven start of the base's own queue."""
-    documents = list(Store(project.state / "runs").documents())
+    documents = list(Store.of(project).documents())
     facts = facts_of(queue.patches, read=lambda path: None, records=documents)
     return _shared_proof(queue, {fact.patch.name: fact.proof for fact in facts})

@@ -16,7 +16,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from patchbisect.report.text import printable, shortened
+from patchbisect.report.tables import printable
+from patchbisect.report.text import shortened
 from patchbisect.startup import Event
 from patchbisect.wire import Json
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from patchbisect import __version__
 from patchbisect.report.page import Page
-from patchbisect.report.text import printable
+from patchbisect.report.tables import printable
 
 
 def rendered(page: Page) -> str:

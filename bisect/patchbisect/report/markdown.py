@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from patchbisect.report.page import Page
-from patchbisect.report.text import printable
+from patchbisect.report.tables import printable
 
 _SIGNS = {"confirmed": "✅", "refuted": "❌", "open": "➖", "good": "✅", "bad": "❌", "skip": "❔", "void": "➖"}
 # GitHub takes 65,536 characters of an issue: these keep the longest report below it.

@@ -14,6 +14,7 @@ from patchbisect.report.board import gpus_of
 from patchbisect.report.drawing import Bars, Drawing, Series
 from patchbisect.report.scrub import without_secrets
 from patchbisect.report.sources import Source, recorded
+from patchbisect.report.tables import printable
 from patchbisect.report.text import (
     beside,
     machine_words,
@@ -21,12 +22,11 @@ from patchbisect.report.text import (
     package_words,
     packages,
     pairs,
-    printable,
     shortened,
     surely,
     together,
 )
-from patchbisect.report.words import BREAK, Words, words_of
+from patchbisect.report.words import BREAK, Words, until_word, words_of
 from patchbisect.wire import Json
 
 # What keeps a page under a megabyte whatever the log holds: lines around the deciding one, characters of a line,
@@ -480,7 +480,7 @@ def _environment(source: Source | None) -> Iterator[tuple[str, str]]:
         "Tree proven on the box": record["provenance"].get("tree", ""),
         "Patches": ", ".join(patch["name"] for patch in point["patches"]) or "none",
         "Box": record["box"],
-        "Profile": f"{point['profile']}, until {point['until']}" if point["profile"] else "",
+        "Profile": f"{point['profile']}, until {until_word(point['until'])}" if point["profile"] else "",
         "Flags": "  ".join(
             f"--{name} {'' if value is True else value}".rstrip() for name, value in point["flags"].items()
         ),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from rich.console import RenderableType
 
-from patchbisect.config import remedy_for
+from patchbisect.config import DEMO, Project, remedy_for
 from patchbisect.errors import UsageError
 from patchbisect.records import Store
 from patchbisect.report import page, text
@@ -25,6 +24,8 @@ class Subject:
     document: Json
     store: Store
     is_bisection: bool
+    note: str = ""
+    """What the reader should know of how the name was understood."""
 
     @property
     def text(self) -> RenderableType:
@@ -37,18 +38,26 @@ class Subject:
         return page.of_run(recorded(self.store, self.document["id"]), self.store)
 
 
-def subject(state: Path, name: str) -> Subject:
+def subject(project: Project, name: str) -> Subject:
     """The bisection of that name, else the run; ``last`` is the last bisection, or the last run where there is none.
 
+    The demo's are found by id and as ``demo``, and are ``last`` only where there is nothing of one's own.
     Raises UsageError for neither, and for a bisection without an answer.
     """
-    store = Store(state / "runs")
-    if journal := journal_named(state / "bisections", name):
-        return Subject(document=finding_of(journal), store=store, is_bisection=True)
+    store = Store.of(project)
+    own, shown = project.bisections, project.demo.bisections
+    only_demo = name == "last" and not identifiers(own) and not store.ids() and bool(identifiers(shown))
+    if name == DEMO or only_demo:
+        journal = journal_named(shown, "last")
+    else:
+        journal = journal_named(own, name) or (journal_named(shown, name) if name != "last" else None)
+    if journal:
+        note = "this is the demo's bisection: there is none of your own yet" if only_demo else ""
+        return Subject(document=finding_of(journal), store=store, is_bisection=True, note=note)
     try:
         return Subject(document=store.load(name).model_dump(mode="json"), store=store, is_bisection=False)
     except UsageError as error:
         if not error.message.startswith("no run"):
             raise
-        known = [*store.ids()[-20:], *identifiers(state / "bisections")[-20:]]
+        known = [*store.ids()[-20:], *identifiers(own)[-20:]]
         raise UsageError(f"no bisection and no run '{name}'", remedy=remedy_for(name, known)) from None

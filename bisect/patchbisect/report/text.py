@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from patchbisect.report.words import Words, words_of
+from patchbisect.report.tables import Column, Fitted, Folding, add, fields, printable, prose, table
+from patchbisect.report.words import Words, until_word, words_of
 
 Json = Mapping[str, Any]
 
@@ -73,7 +73,7 @@ def verdict_lines(verdict: Json) -> RenderableType:
         rows += [("probe", f"{name} {rank} {pairs(values)}".replace("  ", " ")) for rank, values in ranks.items()]
     rows += [("earlier", life) for life in verdict.get("lives", ())]
     rows.append(("advice", verdict.get("advice", "")))
-    return _fields(rows)
+    return fields(rows)
 
 
 def _line_row(deciding: Json | None) -> tuple[str, str]:
@@ -90,27 +90,30 @@ def pairs(values: Mapping[str, Any]) -> str:
     )
 
 
-def runs_table(rows: Iterable[Json]) -> Table:
+def runs_table(rows: Iterable[Json]) -> RenderableType:
     """One line a run (as ``runs --json`` gives them), newest last."""
-    table = _table("run", "point", "profile", "box", "verdict", "tokens>", "s>", "kB>", "named")
-    for row in rows:
-        seconds = row["seconds"]
-        _add(
-            table,
-            Text(row["id"], no_wrap=True),
-            _one_line(Text(printable(row["point"]))),
-            row["profile"],
-            row["box"],
-            _one_line(coloured(row["outcome"], _short(row))),
-            str(row["kv_tokens"] or ""),
-            f"{seconds:.1f}" if seconds is not None else "",
-            str(round(row["bytes"] / 1000)),
-            _one_line(Text(" ".join(row["tags"]))),
+    rows = list(rows)
+
+    def cells(of: Callable[[Json], str]) -> tuple[Text, ...]:
+        return tuple(Text(printable(of(row))) for row in rows)
+
+    return Fitted(
+        (
+            Column("run", cells(lambda row: row["id"])),
+            Column("point", cells(lambda row: row["point"]), least=14),
+            Column("profile", cells(lambda row: row["profile"]), sacrifice=2),
+            Column("box", cells(lambda row: row["box"]), sacrifice=4),
+            Column("verdict", tuple(coloured(row["outcome"], _short(row)) for row in rows)),
+            Column("tokens", cells(lambda row: str(row["kv_tokens"] or "")), right=True, sacrifice=3),
+            Column("s", cells(lambda row: _seconds(row["seconds"])), right=True, sacrifice=1),
+            Column("kB", cells(lambda row: str(round(row["bytes"] / 1000))), right=True, sacrifice=5),
+            Column("named", cells(lambda row: " ".join(row["tags"])), least=8, sacrifice=1),
         )
-    # What one copies or compares is never cut; the names and the verdict give way.
-    for column in table.columns:
-        column.no_wrap = column.header not in ("point", "verdict", "named")
-    return table
+    )
+
+
+def _seconds(seconds: float | None) -> str:
+    return f"{seconds:.1f}" if seconds is not None else ""
 
 
 def _short(row: Json) -> str:
@@ -118,30 +121,11 @@ def _short(row: Json) -> str:
     return "/".join(part for part in (row["outcome"], row["cause"]) if part)
 
 
-def _one_line(text: Text) -> Text:
-    text.no_wrap, text.overflow = True, "ellipsis"
-    return text
-
-
-def _table(*headings: str) -> Table:
-    """A table without lines; ``>`` behind a heading sets its column to the right."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        right = heading.endswith(">")
-        table.add_column(heading.rstrip(">"), justify="right" if right else "left", overflow="fold")
-    return table
-
-
-def _add(table: Table, *cells: str | Text) -> None:
-    """Add a row. In a plain string Rich would read ``[…]`` as markup, and logs and titles are full of it."""
-    table.add_row(*(cell if isinstance(cell, Text) else Text(printable(cell)) for cell in cells))
-
-
 def record_page(record: Json) -> RenderableType:
     """One record, whole enough to judge it by."""
     point, code, provenance = record["point"], record["code"], record["provenance"]
     made = "" if record["origin"] == "trial" else f"  ({record['origin']})"
-    head = _fields(
+    head = fields(
         [
             ("run", record["id"] + made),
             ("named", " ".join(record["tags"])),
@@ -206,7 +190,7 @@ def gpu_words(gpus: Any) -> str:
 
 
 def _point(point: Json) -> str:
-    until = f", until {point['until']}" if point["until"] else ""
+    until = f", until {until_word(point['until'])}" if point["until"] else ""
     return str(point["name"]) + (f"  (profile {point['profile']}{until})" if point["profile"] else "")
 
 
@@ -226,17 +210,6 @@ def _by_hand(command: str) -> list[RenderableType]:
 def _base(point: Json, code: Json) -> str:
     named = str(point["base_rev"] or point["tag"] or point["pin"])
     return f"{named}, from {code['source']}" if code.get("source") else named
-
-
-def _fields(pairs: Sequence[tuple[str, str | Text]]) -> Table:
-    """Names and values; an empty value is left out, a long one is folded beside its name."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in pairs:
-        if value:
-            _add(table, name, value)
-    return table
 
 
 def finding_page(finding: Json) -> RenderableType:
@@ -269,7 +242,7 @@ def _answer(finding: Json) -> RenderableType:
     rows += [("also", together(other)) for other in finding.get("others", ())[:12]]
     rows += beside(finding)
     rows.append(("line", shortened(_deciding(finding), 300)))
-    return _fields(rows)
+    return fields(rows)
 
 
 def together(changes: Sequence[Json]) -> str:
@@ -328,33 +301,57 @@ def _deciding(finding: Json) -> str:
     return str(chosen[0]["verdict"]["deciding"]["text"]) if chosen else ""
 
 
-def trials_table(trials: Sequence[Json]) -> Table:
-    """Every launch in its order: which point, why, what it said, what the search was told."""
-    table = _table("#>", "why", "point", "told", "verdict", "s>", "run")
-    for number, trial in enumerate(trials, start=1):
-        observation = trial["observation"] or "void"
-        seconds = trial.get("seconds")
-        _add(
-            table,
-            str(number),
-            trial["purpose"] + (", known before" if trial.get("reused") else ""),
-            trial["point"],
-            coloured(observation, observation.upper()),
-            outcome(trial["verdict"]),
-            f"{seconds:.1f}" if seconds is not None else "",
-            trial["run"],
+def trials_table(trials: Sequence[Json]) -> RenderableType:
+    """Every launch in its order: which point, why, what it said, what the search was told. Where that is too wide, on
+    two lines each.
+    """
+    rows = [
+        {
+            "#": Text(str(number)),
+            "why": Text(", ".join((trial["purpose"], *_known(trial)))),
+            "point": Text(printable(trial["point"])),
+            "told": coloured(trial["observation"] or "void", (trial["observation"] or "void").upper()),
+            "verdict": Text(printable(outcome(trial["verdict"]))),
+            "s": Text(_seconds(trial.get("seconds"))),
+            "run": Text(trial["run"]),
+        }
+        for number, trial in enumerate(trials, start=1)
+    ]
+    narrow = table("#>", "told=", "verdict, point", "run, why=")
+    for row, trial in zip(rows, trials, strict=True):
+        took = f", {row['s']} s" if row["s"] else ""
+        beside = "\n".join((f"{trial['purpose']}{took}", *_known(trial)))
+        add(
+            narrow,
+            row["#"],
+            row["told"],
+            Text.assemble(row["verdict"], "\n", (row["point"].plain, "dim")),
+            Text.assemble(row["run"], "\n", (beside, "dim")),
         )
-    return table
+    names = list(rows[0]) if rows else []
+    wide = (Column(name, tuple(row[name] for row in rows), right=name in ("#", "s")) for name in names)
+    return Folding(tuple(wide), narrow)
+
+
+def _known(trial: Json) -> list[str]:
+    return ["known before"] if trial.get("reused") else []
 
 
 def _proof(proof: Json, words: Words) -> list[RenderableType]:
     if not proof:
         return []
-    table = Table.grid(padding=(0, 2))
+    claims, said = [], []
     for claim, step in proof.items():
-        word = step["status"].partition(":")[0]
-        _add(table, words.claim(claim), coloured(word, step["status"]), step["run"] or "")
-    return [Text(), Text("proof", style="bold"), table]
+        status = step["status"]
+        claims.append(Text(words.claim(claim)))
+        shown = f"{status:{len('confirmed')}}  {step['run'] or ''}".rstrip()
+        said.append(coloured(status.partition(":")[0], shown))
+    narrow = fields([("", Text.assemble(claim, "\n  ", told)) for claim, told in zip(claims, said, strict=True)])
+    return [
+        Text(),
+        Text("proof", style="bold"),
+        Folding((Column("", tuple(claims)), Column("", tuple(said))), narrow),
+    ]
 
 
 def _reproduce(finding: Json) -> list[RenderableType]:
@@ -364,13 +361,6 @@ def _reproduce(finding: Json) -> list[RenderableType]:
         if how.get("by_hand"):
             lines.append(Text(printable(how["by_hand"]), style="dim"))
     return lines
-
-
-def printable(text: str) -> str:
-    """``text`` without control characters: a log may hold any, and some of them give orders to a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(character if character.isprintable() or character in "\t\n" else "·" for character in text)
 
 
 def shortened(text: str, limit: int) -> str:
@@ -384,18 +374,18 @@ def shortened(text: str, limit: int) -> str:
 def comparison_page(comparison: Json) -> RenderableType:
     """Two starts: what differs in cause, then in effect, then what it means."""
     a, b = comparison["a"], comparison["b"]
-    head = _table("", "a", "b")
-    _add(head, "run", a["name"], b["name"])
-    _add(head, "point", a["point"] or "", b["point"] or "")
-    _add(head, "verdict", *(coloured(side["verdict"]["outcome"], outcome(side["verdict"])) for side in (a, b)))
+    head = table("", "a", "b")
+    add(head, "run", a["name"], b["name"])
+    add(head, "point", a["point"] or "", b["point"] or "")
+    add(head, "verdict", *(coloured(side["verdict"]["outcome"], outcome(side["verdict"])) for side in (a, b)))
     parts: list[RenderableType] = [head]
     for kind in ("cause", "effect"):
         parts += [Text(), Text(f"what differs in {kind}", style="bold")]
         shown = [each for each in comparison[kind] if not _told_by_head(each, a["verdict"], b["verdict"])]
         parts.append(_differences(shown) if shown else Text("  nothing"))
     if comparison["explanation"]:
-        parts += [Text(), Text(comparison["explanation"])]
-    return Group(*parts, Text(), Text(comparison["conclusion"], style="bold"))
+        parts += [Text(), prose(comparison["explanation"])]
+    return Group(*parts, Text(), prose(comparison["conclusion"], style="bold"))
 
 
 def _told_by_head(difference: Json, a: Json, b: Json) -> bool:
@@ -406,8 +396,8 @@ def _told_by_head(difference: Json, a: Json, b: Json) -> bool:
 _UNITS = {"time": " s", "stage": " s", "memory": " GiB", "memory-before": " GiB"}
 
 
-def _differences(differences: Iterable[Json]) -> Table:
-    table = _table("kind", "what", "a", "b")
+def _differences(differences: Iterable[Json]) -> RenderableType:
+    shown = table("kind", "what", "a", "b")
     for difference in differences:
         kind = difference["kind"]
         missing = "not reached" if kind == "stage" else "-"
@@ -415,5 +405,5 @@ def _differences(differences: Iterable[Json]) -> Table:
             missing if difference[side] is None else f"{_words(difference[side])}{_UNITS.get(kind, '')}"
             for side in ("a", "b")
         )
-        _add(table, kind.replace("-", " "), difference["subject"], *cells)
-    return table
+        add(shown, kind.replace("-", " "), difference["subject"], *cells)
+    return shown

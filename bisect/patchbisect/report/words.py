@@ -67,3 +67,8 @@ FIX = Words(
 
 def words_of(finding: Mapping[str, Any]) -> Words:
     return FIX if finding.get("fix") else BREAK
+
+
+def until_word(stage: str) -> str:
+    """How far a start must get, in the word of ``--until``: records hold the stage."""
+    return {"serving": "ready", "kv-alloc": "kv-allocated"}.get(stage, stage)

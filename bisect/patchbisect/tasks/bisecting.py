@@ -256,7 +256,7 @@ def on_paper(project: Project, asked: Asked) -> Shut:
     _, config = project.settings.box_named(name)
     embedded = prepared(project) if config.embedded else None
     desk = Desk.of(project, mirror=mirror_of(project), box=name, embedded=embedded)
-    return Shut(OnDesk(desk, store=Store(project.state / "runs")))
+    return Shut(OnDesk(desk, store=Store.of(project)))
 
 
 @contextmanager
@@ -290,7 +290,7 @@ def planned(project: Project, question: Question, *, box: str, json: bool) -> No
     from patchbisect.records import Store
 
     name, _ = project.settings.box_named(box or None)
-    document = plan_to_json(question, forecast(question, store=Store(project.state / "runs"), box=name))
+    document = plan_to_json(question, forecast(question, store=Store.of(project), box=name))
     if json:
         emit(document)
         return
@@ -363,7 +363,7 @@ def replay(ctx: invoke.Context, of: str = "last", json: bool = False) -> None:
         question,
         bench,
         journal=Sealed(journal.path),
-        store=Store(project.state / "runs"),
+        store=Store.of(project),
         depth=asked.depth,
         follow=following(project, asked),
         shorter=(lambda until: bench) if asked.fast else None,
@@ -382,7 +382,7 @@ def undo(ctx: invoke.Context, of: str = "last", run: str = "") -> None:
     from patchbisect.records import Store
 
     project, journal, _ = journal_of(of)
-    entry = take_back(journal, run, store=Store(project.state / "runs"))
+    entry = take_back(journal, run, store=Store.of(project))
     print(f"undone: {entry.data['point']} ({entry.data['record']}); go on with invoke bisect --resume")
 
 

@@ -70,7 +70,7 @@ def _is_positional(before: str, word: str, flags: dict[str, Argument]) -> bool:
 def _runs(project: Project) -> list[str]:
     from patchbisect.records import Store
 
-    store = Store(project.state / "runs")
+    store = Store.of(project)
     tags = [tag for document in store.documents() for tag in document["tags"]]
     return ["last", *tags, *reversed(store.ids()[-_MOST_RUNS:])]
 
@@ -78,7 +78,7 @@ def _runs(project: Project) -> list[str]:
 def _bisections(project: Project) -> list[str]:
     from patchbisect.report.bisections import identifiers
 
-    return [*reversed(identifiers(project.state / "bisections")), *_runs(project)]
+    return [*reversed(identifiers(project.bisections)), *_runs(project)]
 
 
 def _points(project: Project) -> list[str]:

@@ -6,6 +6,7 @@ import functools
 import json as jsonlib
 import os
 import re
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -75,7 +76,9 @@ def console() -> Console:
 
     # Tables fold in their columns; a bare line is left to the terminal, so that a command can be copied whole.
     if sys.stdout.isatty():
-        return Console(highlight=False, soft_wrap=True)
+        # Rich takes a dumb terminal for one of 80 columns, whatever its size.
+        size = shutil.get_terminal_size()
+        return Console(width=size.columns, height=size.lines, highlight=False, soft_wrap=True)
     return Console(width=_PIPE_COLUMNS, highlight=False, soft_wrap=True, file=cast("IO[str]", _Trimmed(sys.stdout)))
 
 

@@ -68,7 +68,7 @@ def launch(
 
     order = Order(point, box, profile, until, tuple(set or ()), port, wait_for_box)
     trial, wanted = launched(order, keep=keep, plain=plain)
-    record = Store(load_project().state / "runs").load(trial.record)
+    record = Store.of(load_project()).load(trial.record)
     if json:
         emit({"run": trial.record, "timings": dict(trial.timings), **record.verdict})
     else:
@@ -131,7 +131,7 @@ def stop(ctx: invoke.Context, run: str = "last", box: str = "") -> None:
     from patchbisect.records import Store
 
     project = load_project()
-    record = Store(project.state / "runs").load(run)
+    record = Store.of(project).load(run)
     with rig_of(project, mirror=mirror_of(project), box=box or record.box, reason=f"stop of {record.id}") as rig:
         if record.id not in {launch.launch_id for launch in rig.box.launches()}:
             print(f"nothing to stop: {record.id} is not running on {rig.box_name}")
@@ -201,7 +201,7 @@ def _target(text: str) -> Target | None:
             return Target(signature=Signature.parse(text))
         except ValueError as error:
             raise UsageError(f"--target: {error}", remedy="invoke show --run ID prints a run's signature") from error
-    verdict = Store(load_project().state / "runs").load(text).judged
+    verdict = Store.of(load_project()).load(text).judged
     if verdict.signature is None:
         raise UsageError(f"run {text} has no failure to look for", remedy="name a run that failed")
     return Target(signature=verdict.signature)
@@ -289,7 +289,7 @@ def _log_or_run(name: str) -> Iterator[bytes]:
     if name == "-" or Path(name).exists():
         return chunks(name)
     try:
-        return iter([Store(load_project().state / "runs").log(name)])
+        return iter([Store.of(load_project()).log(name)])
     except UsageError as error:
         raise UsageError(f"{name} is neither a log file nor a run", remedy=error.remedy) from error
 

@@ -55,7 +55,7 @@ def demo(ctx: invoke.Context, json: bool = False) -> None:
     from patchbisect.bisection import Asked
     from patchbisect.config import load_project
 
-    queue = story(load_project(), "observer-effect")
+    queue = story(load_project(), "observer-effect").demo
     say("A queue of debug patches; with all of them the server no longer starts. Which one broke it?")
     bisecting.conducted(queue, Asked(good="clean", bad="HEAD", fresh=True), resume="", json=json)
 

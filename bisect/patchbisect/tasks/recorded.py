@@ -10,14 +10,15 @@ import invoke
 from patchbisect.tasks.face import console, emit, say, task
 
 if TYPE_CHECKING:
-    from patchbisect.records import Record, Store
+    from patchbisect.records import Record, Store, Wanted
     from patchbisect.report.subject import Subject
+    from patchbisect.wire import Json
 
 # Rows of a table where nobody said how many: a screen full, and Rich stays fast.
 _SHOWN = 50
 
 
-_RUN = "a run's id, the beginning of it, its name, or 'last'"
+_RUN = "a run's id, the beginning of it, its name, 'last', or 'demo' (the demo's last)"
 _JSON = "print one JSON document"
 
 
@@ -25,7 +26,7 @@ def _store() -> Store:
     from patchbisect.config import load_project
     from patchbisect.records import Store
 
-    return Store(load_project().state / "runs")
+    return Store.of(load_project())
 
 
 @task(
@@ -37,6 +38,7 @@ def _store() -> Store:
         "tag": "only with this name",
         "since": "only newer than this: 30m, 6h, 3d, 2w, or 2026-11-29T18:00",
         "last": "only the newest N (default: 50 in a table, all of them with --json)",
+        "demo": "the demo's runs instead of one's own",
         "json": _JSON,
     }
 )
@@ -49,32 +51,58 @@ def runs(
     tag: str = "",
     since: str = "",
     last: int = 0,
+    demo: bool = False,
     json: bool = False,
 ) -> None:
-    """List the recorded runs, newest last.
+    """List the recorded runs, newest last. The demo's runs are kept apart.
 
     Example: invoke runs --outcome oom --since 3d
     """
     from patchbisect.records import moment, wanted
 
-    store = _store()
+    store = _store().of_demo if demo else _store()
     filters = wanted(
         outcome=outcome, point=point, box=box, profile=profile, tag=tag, since=moment(since) if since else None
     )
-    matching = [document for document in store.documents(fault=say) if filters.matches(document)]
-    newest = matching[-(last or (len(matching) if json else _SHOWN)) :]
-    rows = [store.row(document) for document in newest]
+    shown = last or (0 if json else _SHOWN)
+    newest, matching = _newest(store, filters, most=shown)
+    rows = [store.row(document) for document in reversed(newest)]
     if json:
-        emit({"runs": rows, "matching": len(matching)})
+        emit({"runs": rows, "matching": matching})
         return
     from patchbisect.report.text import runs_table
 
     if not rows:
-        say("no run matches" if store.ids() else "no run yet: invoke launch")
+        _nothing_listed(store, filters)
         return
     console().print(runs_table(rows))
-    if len(rows) < len(matching):
-        say(f"{len(matching) - len(rows)} earlier runs not shown: --last {len(matching)}")
+    if len(rows) < matching:
+        say(f"{matching - len(rows)} earlier runs not shown: --last {matching}")
+
+
+def _newest(store: Store, filters: Wanted, *, most: int) -> tuple[list[Json], int]:
+    """The newest ``most`` records that match (0: all of them), newest first; and how many match.
+
+    Where nothing is filtered the others are not even read.
+    """
+    from itertools import islice
+
+    if filters.everything and most:
+        return list(islice(store.documents(fault=say, newest_first=True), most)), len(store.ids())
+    matching = [each for each in store.documents(fault=say, newest_first=True) if filters.matches(each)]
+    return matching[: most or None], len(matching)
+
+
+def _nothing_listed(store: Store, filters: Wanted) -> None:
+    from patchbisect.records import unmatched
+
+    if documents := list(store.documents()):
+        message, remedy = unmatched(filters, documents)
+        say(f"{message}\n  {remedy}")
+        return
+    demo = store.of_demo.ids() if store.demo else []
+    shown = f"; the demo's {len(demo)} are shown by invoke runs --demo" if demo else ""
+    say(f"no run yet: invoke launch makes one{shown}")
 
 
 @task(
@@ -136,10 +164,10 @@ def gc(
     from patchbisect.records import Store, collectable, moment
     from patchbisect.report.bisections import held_runs
 
-    state = load_project().state
-    store = Store(state / "runs")
+    project = load_project()
+    store = Store.of(project)
     documents = list(store.documents(fault=say))
-    doomed = collectable(documents, keep=keep, before=moment(older_than), held=held_runs(state / "bisections"))
+    doomed = collectable(documents, keep=keep, before=moment(older_than), held=held_runs(project.bisections))
     freed = sum(store.size(identifier) for identifier in doomed)
     drafts = store.dead_drafts()
     if not dry_run:
@@ -166,7 +194,7 @@ def export_run(ctx: invoke.Context, run: str, out: str = "", json: bool = False)
     from patchbisect.report.bundle import exported, scrubber_for
 
     project = load_project()
-    store = Store(project.state / "runs")
+    store = Store.of(project)
     data = exported(store, run, scrubber=scrubber_for(project.settings))
     path = Path(out or f"{store.resolve(run)}.zip")
     path.write_bytes(data)
@@ -203,7 +231,7 @@ def adopt(ctx: invoke.Context, log: str, as_: str = "", json: bool = False) -> N
     if not as_:
         raise UsageError("an adopted run needs a name", remedy=f"invoke adopt {log} --as NAME")
     project = load_project()
-    record = adopted(Store(project.state / "runs"), _whole(log), name=as_, secrets=project.settings.secrets)
+    record = adopted(Store.of(project), _whole(log), name=as_, secrets=project.settings.secrets)
     _kept(record, json=json)
 
 
@@ -243,7 +271,7 @@ def diff_runs(ctx: invoke.Context, a: str, b: str, json: bool = False) -> None:
 
 @task(
     help={
-        "of": "a bisection or a run: its id, the beginning of it, a run's name, or 'last' (the last answer)",
+        "of": "a bisection or a run: its id, the beginning of it, a run's name, 'last' (the last answer) or 'demo'",
         "html": "write one self-contained page to this file",
         "markdown": "print Markdown for an issue or a pull request",
         "json": "print the JSON document it is made from",
@@ -276,7 +304,10 @@ def _subject(name: str) -> Subject:
     from patchbisect.config import load_project
     from patchbisect.report.subject import subject
 
-    return subject(load_project().state, name)
+    found = subject(load_project(), name)
+    if found.note:
+        say(f"note: {found.note}")
+    return found
 
 
 @task(

@@ -78,7 +78,7 @@ def open_rig(
             yield Rig(
                 project=project,
                 mirror=mirror,
-                store=Store(project.state / "runs"),
+                store=Store.of(project),
                 box=opened,
                 box_name=name,
                 config=config,
