@@ -312,7 +312,10 @@ def test_a_run_with_edits_and_another_profile(project):
     assert project.resolve("run:r1@custom-ar").point.flags == {"tp-size": 8}
 
 
-def record_of(project, identifier="r1", **changes):
+RUN, OTHER_RUN = "20261129-000000-aaaa", "20261129-000001-bbbb"
+
+
+def record_of(project, identifier=RUN, **changes):
     entry = PointEntry(
         **{
             "name": "HEAD",
@@ -338,7 +341,7 @@ def record_of(project, identifier="r1", **changes):
 
 
 def test_a_recorded_point_is_what_ran(project):
-    point = recorded_point(record_of(project), "r1", environ={"HF_TOKEN": "secret"}, settings=SETTINGS)
+    point = recorded_point(record_of(project), RUN, environ={"HF_TOKEN": "secret"}, settings=SETTINGS)
     assert point.patches == tuple(project.patches)
     assert point.base == Base(project.pin)
     assert point.flags == {"api-key": "sk-today", "gpus": ("0", "1"), "tp-size": 2}
@@ -347,27 +350,27 @@ def test_a_recorded_point_is_what_ran(project):
 
 def test_a_patch_that_is_no_longer_the_text_that_ran_is_not_run(project):
     store = record_of(project)
-    path = next(store.path("r1").glob("patches/*.patch"))
+    path = next(store.path(RUN).glob("patches/*.patch"))
     path.write_bytes(path.read_bytes() + b"\n# cleaned")
     with pytest.raises(UsageError, match=rf"{path.name} is not the text that ran"):
-        recorded_point(store, "r1", environ={"HF_TOKEN": "secret"}, settings=SETTINGS)
+        recorded_point(store, RUN, environ={"HF_TOKEN": "secret"}, settings=SETTINGS)
 
 
 def test_a_log_that_was_adopted_names_no_code(project):
     store = record_of(project)
-    adopted = store.load("r1").model_copy(update={"id": "r2", "origin": "adopted"})
+    adopted = store.load(RUN).model_copy(update={"id": OTHER_RUN, "origin": "adopted"})
     store.save(adopted, Attachments())
     with pytest.raises(UsageError, match="which code it ran is not known"):
-        recorded_point(store, "r2", environ={}, settings=SETTINGS)
+        recorded_point(store, OTHER_RUN, environ={}, settings=SETTINGS)
 
 
 def test_a_secret_that_is_not_there_today(project):
     store = record_of(project)
     with pytest.raises(UsageError, match="HF_TOKEN"):
-        recorded_point(store, "r1", environ={}, settings=SETTINGS)
-    store = record_of(project, "r2", profile="gone", secret_env=())
+        recorded_point(store, RUN, environ={}, settings=SETTINGS)
+    store = record_of(project, OTHER_RUN, profile="gone", secret_env=())
     with pytest.raises(UsageError, match=r"a secret --api-key that no profile 'gone' gives today"):
-        recorded_point(store, "r2", environ={}, settings=SETTINGS)
+        recorded_point(store, OTHER_RUN, environ={}, settings=SETTINGS)
 
 
 def test_a_resolver_of_a_project_finds_its_runs(project, monkeypatch):

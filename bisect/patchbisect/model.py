@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -204,6 +205,9 @@ class Pin:
     wheel_sha256: str = ""
 
 
+_COMMIT_ID = re.compile(r"[0-9a-f]{40,64}")
+
+
 @dataclass(frozen=True, slots=True)
 class Base:
     """Where a point's code starts: the pin, or another upstream revision (``rev``)."""
@@ -216,6 +220,11 @@ class Base:
 
     def __str__(self) -> str:
         return self.rev or self.pin.tag or self.pin.commit[:12]
+
+    @property
+    def short(self) -> str:
+        """As a person writes it: of a commit id the first twelve digits."""
+        return self.rev[:12] if _COMMIT_ID.fullmatch(self.rev) else str(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +288,9 @@ class Change:
             patch = self.after or self.before
             return f"{self.verb} {patch.name}: {patch.subject}"
         if self.axis is Axis.BASE:
-            return f"base {self.before} -> {self.after}"
+            if self.after.subject:
+                return f"upstream {self.after.short}: {self.after.subject}"
+            return f"upstream {self.before.short} -> {self.after.short}"
         if self.after is None:
             return f"unset {self.subject} (was {self.before})"
         if self.before is None:

@@ -6,7 +6,6 @@ Pure but for one question that is asked through ``applies``: can this base carry
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,8 +17,6 @@ Route = Callable[[Base, Base], Sequence[Base]]
 """The bases after the first one up to the second, oldest first."""
 
 Applies = Callable[[Base, tuple[Patch, ...]], bool]
-
-_COMMIT = re.compile(r"[0-9a-f]{40,64}")
 
 
 def _directly(good: Base, bad: Base) -> Sequence[Base]:
@@ -39,7 +36,7 @@ def timeline(good: Point, bad: Point, *, applies: Applies, route: Route = _direc
     if _base_key(start.base) != _base_key(bad.base):
         before = start.base
         for after in route(start.base, bad.base):
-            subject = "base" if _base_key(after) == _base_key(bad.base) and not changes else _shown(after)
+            subject = "base" if _base_key(after) == _base_key(bad.base) and not changes else after.short
             changes.append(Change(axis=Axis.BASE, subject=subject, before=before, after=after))
             before = after
     else:
@@ -105,17 +102,13 @@ def label(change: Change) -> str:
         gone = {"remove": " removed", "replace": " replaced"}.get(change.verb, "")
         return f"{(change.after or change.before).name}{gone}"
     if change.axis is Axis.BASE:
-        return f"upstream {_shown(change.after)}"
+        return f"upstream {change.after.short}"
     return f"{_SETTINGS[change.axis]} {change.subject}"
 
 
 _SETTINGS = {Axis.FLAGS: "flag", Axis.ENV: "env", Axis.PACKAGES: "package"}
 # As many changes as a name spells out.
 _SPELT = 3
-
-
-def _shown(base: Base) -> str:
-    return base.rev[:12] if _COMMIT.fullmatch(base.rev) else str(base)
 
 
 def _name(line: Timeline, chosen: Sequence[int]) -> str:

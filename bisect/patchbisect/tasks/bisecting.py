@@ -284,6 +284,10 @@ def told(finding: Finding, *, journal: Journal, json: bool) -> None:
         raise negative()
 
 
+_LISTED = 40
+"""Changes of a plan that are listed before the middle is left out."""
+
+
 def planned(project: Project, question: Question, *, box: str, json: bool) -> None:
     """The timeline and what it will cost, from the search itself and from the records."""
     from patchbisect.bisection import forecast, plan_to_json
@@ -294,8 +298,12 @@ def planned(project: Project, question: Question, *, box: str, json: bool) -> No
     if json:
         emit(document)
         return
-    for change in document["timeline"]:
-        print(f"{change['position']:4d}  {change['kind']:8}  {change['title']}")
+    changes = document["timeline"]
+    for change in changes if len(changes) <= _LISTED else (*changes[: _LISTED // 2], None, *changes[-_LISTED // 2 :]):
+        if change is None:
+            print(f"   …  {len(changes) - _LISTED} more: --json lists them all")
+        else:
+            print(f"{change['position']:4d}  {change['kind']:8}  {change['title']}")
     if len(document["axes"]) > 1:
         print("axes: " + ", ".join(f"{axis} {count}" for axis, count in document["axes"].items()))
     launches, minutes = document["launches"], document["minutes"]
