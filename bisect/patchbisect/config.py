@@ -100,7 +100,7 @@ class BoxConfig(_Settings):
     checkout: str | None = None
     """The user's own SGLang clone on the box: base commits and built files are taken from it; never written."""
     gpus: tuple[int, ...] = ()
-    """GPU indices that belong to this box. Empty: all."""
+    """GPUs that belong to this box, by the numbers of ``nvidia-smi``; its servers see no others. Empty: all."""
     env: Mapping[str, Quoted] = Field(default_factory=dict)
     """Variables of every server on this box, below the profile's own."""
     pythonpath: tuple[str, ...] = ()
@@ -113,6 +113,12 @@ class BoxConfig(_Settings):
     """How far above its baseline a GPU may be when a launch begins (GiB). Default: 0.5."""
     gpu_budget_s: float | None = None
     """How long GPU memory may take to come back after the last process (seconds). Default: 15."""
+    lease_s: float | None = Field(default=None, ge=10)
+    """How long a lease lives that its client does not renew, as when it was killed (seconds). Default: 120."""
+    abandon_s: float | None = Field(default=None, gt=0)
+    """How long a server lives that no client follows, unless it is kept on purpose (seconds). Default: 3600."""
+    link_timeout_s: float | None = Field(default=None, ge=5)
+    """A link that brings nothing for so long counts as lost (seconds; the agent speaks every 2). Default: 15."""
     link_patience_s: float | None = None
     """How long a lost link is tried again before the box is given up (seconds). Default: 900."""
     build_sources: tuple[str, ...] | None = None

@@ -304,6 +304,18 @@ def test_the_server_sees_the_profile_and_not_the_clients_own_environment(
     ]
 
 
+@pytest.mark.parametrize(
+    ("env", "seen"),
+    [({}, ["PCI_BUS_ID", "4,5"]), ({"CUDA_VISIBLE_DEVICES": "1"}, ["", "1"])],
+    ids=["the box's", "the profile's"],
+)
+def test_a_server_sees_the_gpus_of_its_box_alone(tmp_path: Path, env: dict[str, str], seen: list[str]) -> None:
+    shown = ("--show-env", "CUDA_DEVICE_ORDER", "--show-env", "CUDA_VISIBLE_DEVICES")
+    with leased(settings_for(tmp_path, gpus=(4, 5)), tmp_path) as box:
+        story = listen(launch(box, *shown, env=env))
+    assert [line.partition("=")[2] for line in story.log.decode().splitlines()] == seen
+
+
 def test_secrets_reach_the_server_and_no_file_and_no_log_copy(tmp_path: Path) -> None:
     token, key = "hf_0123456789abcdef", "sk-swordfish-42"
     with leased(settings_for(tmp_path), tmp_path) as box:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 import secrets as randomness
 import threading
 import time
@@ -17,6 +16,7 @@ from patchbisect.box.conversation import Conversation
 from patchbisect.box.failures import BoxBusy, LinkLost
 from patchbisect.box.lease import Lease, holder, holder_is_dead
 from patchbisect.box.link import Link, ProcessLink
+from patchbisect.box.patience import Patience
 from patchbisect.box.run import Run
 from patchbisect.box.secrets import Redactor, masked_argv, masked_env, secret_values
 from patchbisect.box.settings import BoxSettings
@@ -34,37 +34,8 @@ from patchbisect.errors import BoxError, PatchbisectError, UsageError
 
 log = logging.getLogger(__name__)
 
-FIRST_PAUSE_S = 0.2
 FIRST_PATIENCE_S = 2.0
 """For a box that was never reached: there the way is more likely wrong than broken."""
-LONGEST_PAUSE_S = 15.0
-
-
-class Attempt:
-    """One try of something that needs the link."""
-
-    def __init__(self, name: str, patience_s: Callable[[], float]) -> None:
-        self._name = name
-        self._patience_s = patience_s
-        self._lost_at: float | None = None
-        self._pause_s = FIRST_PAUSE_S
-
-    def worked(self) -> None:
-        """Something came over the link: patience begins anew."""
-        if self._lost_at is not None:
-            log.warning("box %s: the link is back after %.1f s", self._name, time.monotonic() - self._lost_at)
-        self._lost_at, self._pause_s = None, FIRST_PAUSE_S
-
-    def failed(self, lost: LinkLost) -> None:
-        """Wait before the next try. Raises ``lost`` when the link has been away for too long."""
-        now = time.monotonic()
-        if self._lost_at is None:
-            log.warning("%s; connecting again", lost.message)
-            self._lost_at = now
-        if now - self._lost_at + self._pause_s > self._patience_s():
-            raise lost
-        time.sleep(self._pause_s * random.uniform(0.8, 1.2))
-        self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
 
 
 class Box:
@@ -79,6 +50,8 @@ class Box:
         self._control: Conversation | None = None
         self._fence = 0
         self._reached = False
+        self.patience = Patience(name, self._patience_s)
+        """With the link. One for all who use it: a loss is waited out once."""
 
     # .. talking to the agent
 
@@ -121,12 +94,6 @@ class Box:
         finally:
             conversation.close()
 
-    def attempts(self) -> Iterator[Attempt]:
-        """Endless tries over a link that may break; the caller stops when it is done."""
-        attempt = Attempt(self.name, self._patience_s)
-        while True:
-            yield attempt
-
     def _patience_s(self) -> float:
         known = self._reached or self._link.proven
         return self.settings.link_patience_s if known else FIRST_PATIENCE_S
@@ -136,22 +103,21 @@ class Box:
         return self._ask(self.request(verb, **args))
 
     def _ask(self, request: Mapping[str, Any], payload: Callable[[], Iterable[bytes]] = tuple) -> dict[str, Any]:
-        for attempt in self.attempts():
+        while True:
             try:
                 with self._lock:
                     self._control = self._control or self._converse()
                     answer = self._control.ask(request, payload())
-                attempt.worked()
+                self.patience.renew()
                 return answer
             except LinkLost as lost:
                 self._hang_up()
-                attempt.failed(lost)
+                self.patience.wait(lost)
             except PatchbisectError:  # the agent's own answer: the conversation goes on
                 raise
             except BaseException:  # its answer is still to come, and would be taken for that of the next request
                 self._hang_up()
                 raise
-        raise AssertionError("attempts() does not end")
 
     def _hang_up(self) -> None:
         with self._lock:
@@ -222,6 +188,8 @@ class Box:
             lease.end()
             try:
                 self.ask("lease_release")
+            except LinkLost as lost:  # what was done under it is done
+                log.warning("%s; the lease was not given back: it expires by itself", lost.message)
             finally:
                 self._fence = 0
 
@@ -311,7 +279,7 @@ class Box:
     def start(self, spec: LaunchSpec) -> Run:
         """Start a server and return at once. Raises WrongCode, CannotLaunch, LeaseLost."""
         settings = self.settings
-        env = {**settings.env, **spec.env, **spec.secret_env}
+        env = with_gpus({**settings.env, **spec.env, **spec.secret_env}, settings.gpus)
         also = (*settings.secrets, *spec.secret_env)
         secrets = secret_values(spec.argv, env, also=also)
         in_front = (spec.code.path,) if spec.code else ()
@@ -344,6 +312,16 @@ class Box:
         """
         self.ask("launch_state", launch_id=launch_id)
         return Run(self, launch_id, secrets=secrets)
+
+
+def with_gpus(env: Mapping[str, str], gpus: Sequence[int]) -> dict[str, str]:
+    """``env`` with the box's own GPUs to be seen alone, unless it says itself which are.
+
+    CUDA counts the fastest first; told to count by PCI bus, its numbers are those of NVML.
+    """
+    if not gpus or "CUDA_VISIBLE_DEVICES" in env:
+        return dict(env)
+    return {**env, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
 
 
 def _link(name: str, settings: BoxSettings) -> Link:

@@ -35,10 +35,11 @@ class Run:
         """
         redactor = Redactor(self._secrets)
         offset = from_offset
-        for attempt in self._box.attempts():
+        patience = self._box.patience
+        while True:
             try:
                 for frame, data in self._follow(offset):
-                    attempt.worked()
+                    patience.renew()
                     if data:
                         shown_from = offset - redactor.held
                         offset += len(data)
@@ -54,7 +55,7 @@ class Run:
                         yield exited_of(frame["ok"])
                         return
             except LinkLost as lost:
-                attempt.failed(lost)
+                patience.wait(lost)
 
     def _follow(self, offset: int) -> Iterator[tuple[dict[str, Any], bytes]]:
         request = self._box.request("follow", launch_id=self.launch_id, offset=offset)

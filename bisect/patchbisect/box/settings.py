@@ -33,7 +33,7 @@ class BoxSettings:
     pythonpath: tuple[str, ...] = ()
     """Behind the code, in front of site-packages."""
     gpus: tuple[int, ...] = ()
-    """The GPUs that belong to this box, by NVML index; none named means the whole machine."""
+    """The GPUs that belong to this box, by NVML index, and that its servers see; none named: the whole machine."""
     secrets: tuple[str, ...] = ()
     """Names of variables and flags whose values are secret although they do not sound like it."""
     lease_directory: str = ""

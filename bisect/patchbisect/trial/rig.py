@@ -87,7 +87,10 @@ def open_rig(
             )
 
 
-_TUNED = ("min_free_gb", "gpu_idle_gb", "gpu_slack_gb", "gpu_budget_s", "link_patience_s", "build_sources")
+_TUNED = (
+    *("min_free_gb", "gpu_idle_gb", "gpu_slack_gb", "gpu_budget_s", "build_sources"),
+    *("lease_s", "abandon_s", "link_timeout_s", "link_patience_s"),
+)
 """Settings whose defaults are the box's own."""
 
 
