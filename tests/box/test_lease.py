@@ -96,11 +96,24 @@ def test_who_comes_back_with_a_new_lease_has_not_taken_over_from_itself(book: Le
     assert book.taken_over(1, own=2, gpus=[0, 1]) == "ada on here"
 
 
-def test_a_lease_does_not_outlive_a_reboot(book: LeaseBook, monkeypatch: pytest.MonkeyPatch) -> None:
-    take(book)
+def test_a_reboot_ends_every_lease_and_who_held_it_may_have_it_back(
+    book: LeaseBook, monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    take(book, ttl_s=1e6)
     monkeypatch.setattr(book_module, "boot_id", lambda: "another boot")
-    assert book.status()["leases"] == []
+    clock[0] = 5.0
+    assert [held["expires_in_s"] for held in book.status()["leases"]] == [0.0]
+    book.check(1)
+    assert book.renew(fence=1, ttl_s=10.0)["expires_in_s"] == 10.0
+    assert "busy" in take(book, token="other")
+
+
+def test_after_a_reboot_the_first_has_the_box(book: LeaseBook, monkeypatch: pytest.MonkeyPatch) -> None:
+    take(book, ttl_s=1e6)
+    monkeypatch.setattr(book_module, "boot_id", lambda: "another boot")
     assert take(book, token="other")["fence"] == 2
+    with pytest.raises(Refused, match="taken away"):
+        book.renew(fence=1, ttl_s=10.0)
 
 
 def test_the_wall_clock_does_not_matter(book: LeaseBook, monkeypatch: pytest.MonkeyPatch) -> None:

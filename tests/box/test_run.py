@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from patchbisect.box import Box, LaunchSpec, open_box
+from patchbisect.box.agent.launching import says_no_program
 from patchbisect.box.failures import CannotLaunch, NoSuchLaunch
 from tests.box.lab import Story, alive, launch, leased, listen, settings_for, until_log
 
@@ -40,6 +42,22 @@ def test_death_by_a_signal_is_told_as_subprocess_does(box: Box) -> None:
 def test_a_program_that_is_not_there_is_found_before_the_launch(box: Box) -> None:
     with pytest.raises(CannotLaunch, match="No such file"):
         box.start(LaunchSpec("gone", ("/no/such/python", "-m", "sglang.launch_server")))
+
+
+@pytest.mark.parametrize(
+    ("said", "missing"),
+    [
+        ({"errno": 2, "file": "/no/python"}, True),
+        ({"errno": 13, "file": "/no/python"}, True),
+        ({"errno": 28, "file": "/box/runs/x/exit.json"}, False),
+        ({"errno": 2, "file": "/box/runs/x/exit.json"}, False),
+        ({"errno": 11, "file": "/no/python"}, False),
+        ({}, False),
+    ],
+    ids=["not there", "not executable", "disk full", "run directory gone", "no process left", "no answer"],
+)
+def test_only_a_program_that_cannot_run_is_a_reason_not_to_try_again(said: dict[str, object], missing: bool) -> None:
+    assert says_no_program(said, {"argv": ["/no/python", "-c", ""]}) is missing
 
 
 @pytest.mark.ci
@@ -268,6 +286,27 @@ def test_shared_memory_that_a_killed_server_leaves_is_removed(box: Box) -> None:
     assert file.exists()
     assert run.stop(0.0).swept == (str(file),)
     assert not file.exists()
+
+
+def test_what_lay_in_shared_memory_before_the_launch_is_left_alone(box: Box) -> None:
+    own = Path("/dev/shm") / f"patchbisect-test-{os.getpid()}"
+    models = own.with_suffix(".models")
+    models.mkdir()
+    weights = (own, models / "model.safetensors")
+    try:
+        for path in weights:
+            path.write_bytes(b"weights")
+        code = (
+            "import mmap, sys; held = [mmap.mmap(open(p).fileno(), 0, prot=1) for p in sys.argv[1:]]; "
+            "print('up', flush=True); import time; time.sleep(60)"
+        )
+        run = box.start(LaunchSpec("models", (sys.executable, "-c", code, *map(str, weights))))
+        listen(run, until=until_log(b"up"))
+        assert run.stop(0.0).swept == ()
+        assert all(path.exists() for path in weights)
+    finally:
+        shutil.rmtree(models)
+        own.unlink(missing_ok=True)
 
 
 def test_a_build_lock_that_the_kill_left_is_removed_and_an_older_one_is_kept(

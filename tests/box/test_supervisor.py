@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,45 @@ def test_gpus_that_are_there_and_cannot_be_read_are_a_fault(
     faults = faults_of(tmp_path)
     assert bool(faults) is bool(devices)
     assert all("cannot be read" in said and "nvidia-smi is not on PATH" in said for said in faults)
+
+
+def test_a_driver_that_does_not_answer_is_told_and_not_waited_for_twice(
+    nvml: Nvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus, "ANSWER_S", 0.05)
+    answered, asked = threading.Event(), []
+
+    def hang(index: int) -> None:
+        asked.append(index)
+        answered.wait()
+
+    fallen = Gpus()
+    monkeypatch.setattr(nvml, "nvmlDeviceGetMemoryInfo", hang, raising=False)
+    assert fallen.read() == []
+    assert fallen.incomplete
+    assert fallen.why == "NVML: the driver has not answered for 0 s"
+    assert fallen.driver == ""
+    assert fallen.processes() == []
+    assert asked == [0], "a second question would wait behind the first"
+    answered.set()
+
+
+def test_a_thread_of_ours_on_a_gpu_is_no_stranger(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = supervisor.Supervisor(run, order())
+    watch._gpus.source = "nvml"
+    watch._known = {(os.getpid(), 1): ""}
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    on_gpu = [gpus.GpuProcess(0, thread.native_id or 0, 1.0)]
+    monkeypatch.setattr(Gpus, "processes", lambda self: on_gpu)
+    watch._look_for_foreigners([])
+    assert watch._changed == {}
+    watch._known = {}
+    watch._look_for_foreigners([])
+    assert [f"pid {os.getpid()} (" in said for said in watch._changed] == [True]
+    done.set()
+    thread.join()
 
 
 # .. a colleague's locks

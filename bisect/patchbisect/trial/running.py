@@ -65,6 +65,8 @@ def run_trial(
             launched = Launched(
                 verdict=_void(refusal.message, advice=refusal.remedy, persistence=Persistence.PERMANENT)
             )
+        except NoSuchLaunch as forgotten:
+            launched = Launched(verdict=_void(forgotten.message, advice="is the box's directory emptied at a reboot?"))
     else:
         why = "the box is not clean: " + "; ".join(clean.faults)
         launched = Launched(verdict=_void(why, advice="end what holds the box, or wait for it, then try again"))

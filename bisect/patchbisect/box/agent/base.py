@@ -64,14 +64,20 @@ def reserve(path: str) -> None:
         raise
 
 
-def write_reserved(path: str, value: Json) -> None:
-    """Write ``path`` whole, in space that was set aside, and set some aside again if there is any."""
+def write_reserved(path: str, value: Json, *, durable: bool = False) -> None:
+    """Write ``path`` whole, in space that was set aside, and set some aside again if there is any.
+
+    What is ``durable`` is on the disk before it has its name: a power cut leaves the old content or the new.
+    """
     data = json.dumps(value).encode()
     if not os.path.exists(f"{path}.spare") or len(data) > SPARE_BYTES:
         write_json(path, value)
     else:
         with open(f"{path}.spare", "r+b") as file:
             file.write(data.ljust(SPARE_BYTES))
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.rename(f"{path}.spare", path)
     with contextlib.suppress(OSError):
         reserve(path)

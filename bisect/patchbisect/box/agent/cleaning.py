@@ -10,8 +10,8 @@ import time
 from .base import Json, boot_id, free_gb, locked, read_json, write_json, write_reserved
 from .gpus import Gpus, device_files
 from .lease import LeaseBook
-from .processes import describe, port_holder, shared_memory
-from .rundir import RunDir, all_runs, remove_dead_links, remove_tmpdir, unfinished_runs
+from .processes import describe, port_holder, process_of
+from .rundir import REBOOTED, RunDir, all_runs, remove_dead_links, remove_tmpdir, unfinished_runs
 from .stopping import end_processes, end_supervisor, sweep_build_locks, sweep_shared_memory
 
 KEEP_RUNS = 60
@@ -61,7 +61,7 @@ class Cleaner:
         remove_dead_links(self._dir)
         with contextlib.suppress(OSError):
             for run in sorted(all_runs(self._dir), key=lambda run: os.stat(run.path).st_mtime)[:-KEEP_RUNS]:
-                if run.ended:
+                if run.ended or not run.exists:
                     shutil.rmtree(run.path, ignore_errors=True)
 
     def _gpu_faults(self, *, wait_s: float) -> list[str]:
@@ -79,7 +79,7 @@ class Cleaner:
     def _gpu_faults_now(self, gpus: Gpus) -> list[str]:
         busy = gpus.processes()
         if busy:
-            return [f"{describe(one.pid)} holds {one.used_gb:.1f} GiB of GPU {one.number}" for one in busy]
+            return [f"{describe(process_of(one.pid))} holds {one.used_gb:.1f} GiB of GPU {one.number}" for one in busy]
         book = f"{self._dir}/baseline.json"
         kept = read_json(book) or {}
         same = kept.get("boot") == boot_id() and kept.get("driver") == gpus.driver
@@ -105,7 +105,7 @@ class Cleaner:
 
     def _end(self, run: RunDir, *, grace_s: float) -> Json:
         began = time.monotonic()
-        memory = run.shared_memory() | {path for proc in run.members() for path in shared_memory(proc.pid)}
+        memory = run.shared_memory()
         killed, refusals = end_processes(run, grace_s=grace_s)
         faults = list(refusals)
         left = run.members()
@@ -140,8 +140,8 @@ class Cleaner:
     def _changed(self, run: RunDir, state: Json) -> list[str]:
         """How the box is another one than when the launch began."""
         found = list((run.exit() or {}).get("changed", []))
-        if state["boot"] != boot_id():
-            found.append("the box was rebooted")
+        if not run.of_this_boot:
+            found.append(REBOOTED)
         gpus = Gpus(self._box["gpus"]) if state["gpu_source"] != "none" else None
         if gpus is not None:
             if gpus.driver != state["driver"]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import glob
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .base import GIB
@@ -28,6 +29,38 @@ class GpuProcess(NamedTuple):
     used_gb: float
 
 
+ANSWER_S = 30.0
+"""How long a driver may take to answer. One whose GPU fell off may never do so, and must not take us with it."""
+
+
+class InTime:
+    """Asks in a thread of its own, and no more before the last question was answered."""
+
+    def __init__(self) -> None:
+        self._thread = threading.Thread()
+
+    def __call__(self, ask: Callable[[], Any]) -> Any:
+        """What ``ask`` returns or raises. Raises TimeoutError after ``ANSWER_S``."""
+        said: list[Any] = []
+
+        def work() -> None:
+            try:
+                said.append((ask(), None))
+            except Exception as problem:
+                said.append((None, problem))
+
+        if not self._thread.is_alive():
+            self._thread = threading.Thread(target=work, daemon=True)
+            self._thread.start()
+            self._thread.join(ANSWER_S)
+        if not said:
+            raise TimeoutError(f"the driver has not answered for {ANSWER_S:.0f} s")
+        value, problem = said[0]
+        if problem is not None:
+            raise problem
+        return value
+
+
 def device_files() -> list[str]:
     """What the driver put into /dev for the GPUs of this machine; readable or not, they are there."""
     return sorted(glob.glob("/dev/nvidia[0-9]*"))
@@ -38,6 +71,7 @@ class Gpus:
 
     def __init__(self, wanted: Sequence[int] = ()) -> None:
         self._wanted = frozenset(wanted)
+        self._in_time = InTime()
         self.why = ""
         self.incomplete = False
         """Whether the last reading broke off: then a GPU that is missing from it may be there, and full."""
@@ -48,7 +82,7 @@ class Gpus:
         try:
             import pynvml  # type: ignore[import-untyped,unused-ignore]
 
-            pynvml.nvmlInit()
+            self._in_time(pynvml.nvmlInit)
         except ImportError:
             self.why = "pynvml is not installed for this Python"
             return None
@@ -66,7 +100,7 @@ class Gpus:
     def _smi(self, query: str) -> list[list[str]]:
         command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+            done = self._in_time(lambda: subprocess.run(command, capture_output=True, text=True, timeout=20))
         except (OSError, subprocess.TimeoutExpired) as problem:
             self.why = f"nvidia-smi: {problem}"
             return []
@@ -77,9 +111,13 @@ class Gpus:
 
     @property
     def driver(self) -> str:
+        """Its version; empty where nobody can tell."""
         if self._nvml:
-            found = self._nvml.nvmlSystemGetDriverVersion()
-            return found.decode() if isinstance(found, bytes) else str(found)
+            try:
+                return text_of(self._in_time(self._nvml.nvmlSystemGetDriverVersion))
+            except Exception as problem:
+                self.why = f"NVML: {problem}"
+                return ""
         rows = self._smi("--query-gpu=driver_version") if self.source == "nvidia-smi" else []
         return rows[0][0] if rows else ""
 
@@ -92,20 +130,21 @@ class Gpus:
         """One reading of each GPU. A GPU that fell off the bus is missing from it, and ``why`` says so."""
         if self.source == "nvidia-smi":
             return self._read_smi()
-        found = []
+        found: list[Gpu] = []
         self.incomplete = False
         if self._nvml:
             try:
-                for index, handle in self._handles():
-                    memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
-                    names = (self._nvml.nvmlDeviceGetUUID(handle), self._nvml.nvmlDeviceGetName(handle))
-                    uuid, name = (text.decode() if isinstance(text, bytes) else str(text) for text in names)
-                    util = self._util(handle)
-                    found.append(Gpu(index, uuid, name, memory.total / GIB, memory.used / GIB, util))
+                self._in_time(lambda: found.extend(self._read_nvml()))
             except Exception as problem:
                 self.incomplete = True
                 self.why = f"NVML: {problem}"
         return found
+
+    def _read_nvml(self) -> Iterator[Gpu]:
+        for index, handle in self._handles():
+            memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
+            uuid, name = (text_of(ask(handle)) for ask in (self._nvml.nvmlDeviceGetUUID, self._nvml.nvmlDeviceGetName))
+            yield Gpu(index, uuid, name, memory.total / GIB, memory.used / GIB, self._util(handle))
 
     def _util(self, handle: Any) -> float | None:
         """Not a reason to lose the reading of the memory: a GPU cut up by MIG has no utilisation."""
@@ -125,12 +164,10 @@ class Gpus:
 
     def processes(self) -> list[GpuProcess]:
         """Who computes on them now. Inside a container the pids may be those of the host."""
-        found = []
+        found: list[GpuProcess] = []
         if self._nvml:
             try:
-                for index, handle in self._handles():
-                    for one in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle):
-                        found.append(GpuProcess(index, int(one.pid), (one.usedGpuMemory or 0) / GIB))
+                self._in_time(lambda: found.extend(self._processes_nvml()))
             except Exception as problem:
                 self.why = f"NVML: {problem}"
         elif self.source == "nvidia-smi":
@@ -140,3 +177,13 @@ class Gpus:
                     used = float(row[2]) / 1024 if row[2].isdigit() else 0.0
                     found.append(GpuProcess(uuids[row[0]], int(row[1]), used))
         return found
+
+    def _processes_nvml(self) -> Iterator[GpuProcess]:
+        for index, handle in self._handles():
+            for one in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                yield GpuProcess(index, int(one.pid), (one.usedGpuMemory or 0) / GIB)
+
+
+def text_of(said: Any) -> str:
+    """Older bindings answer in bytes."""
+    return said.decode() if isinstance(said, bytes) else str(said)

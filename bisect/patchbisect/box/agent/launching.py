@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 from .base import Json, Refused, locked, read_json, write_json
 from .code import CodeStore
@@ -94,7 +96,10 @@ class Launcher:
             answer = stdout.readline()
         said = json.loads(answer) if answer else {"error": "the supervisor did not start"}
         if "error" in said:
-            raise Refused("no-program", f"the server could not be started on the box: {said['error']}")
+            kind = "no-program" if says_no_program(said, order) else "os"
+            raise Refused(kind, f"the server could not be started on the box: {said['error']}")
+        if not said["ok"]:  # an agent that was killed started one just before us: it has not written its state yet
+            wait_for(lambda: run.exists)
 
     def follow(self, run: RunDir, *, offset: int, wire: Wire) -> Json:
         """Stream log chunks and signals until the server has exited and its log is drained."""
@@ -124,6 +129,18 @@ class Launcher:
                     heard = now if said else heard
 
 
+def says_no_program(said: Json, order: Json) -> bool:
+    """Whether the program is at fault, which trying again does not mend; a full disk or table of processes is not."""
+    missing = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP)
+    return said.get("errno") in missing and said.get("file") == order.get("argv", [""])[0]
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10.0
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def server_env(spec: Json, run: RunDir) -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if CLEAN_ENV.fullmatch(name)}
     env.update(spec["env"])
@@ -144,7 +161,7 @@ def provenance(run: RunDir) -> Json:
         found = read_json(run.file("provenance.json")) or read_json(run.file("provenance.tmp"))
         if found is not None:
             return {**found, "tree": run.state()["tree"]}
-        patience_s = 60.0 if run.supervisor() else 15.0
+        patience_s = 60.0 if run.supervisor() else 15.0 if run.of_this_boot else 0.0
         if told or time.monotonic() - began > patience_s:
             said = last_line(run.file("provenance.err"))
             raise Refused("no-provenance", f"the server's Python could not tell its packages: {said}")

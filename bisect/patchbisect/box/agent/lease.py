@@ -39,10 +39,12 @@ class LeaseBook:
             fcntl.flock(lock, fcntl.LOCK_EX)
             book = read_json(self._path) or {"fence": 0, "leases": []}
             before = json.dumps(book)
-            book["leases"] = [lease for lease in book["leases"] if lease["boot"] == boot_id()]
+            for lease in book["leases"]:
+                if lease["boot"] != boot_id():  # over, like one that nobody renewed: its client may have it back
+                    lease.update({"boot": boot_id(), "since": since_boot(), "until": since_boot()})
             yield book
             if json.dumps(book) != before:
-                write_reserved(self._path, book)
+                write_reserved(self._path, book, durable=True)
                 for shared in (self._path, f"{self._path}.spare"):
                     with contextlib.suppress(OSError):
                         os.chmod(shared, 0o666)

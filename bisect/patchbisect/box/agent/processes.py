@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import re
 import signal
 import time
 from collections.abc import Iterable, Sequence
@@ -73,6 +74,14 @@ def title(pid: int) -> str:
     return " ".join(word.decode("utf-8", "replace") for word in words)
 
 
+def process_of(thread: int) -> int:
+    """The process that a thread belongs to; itself where it is not there. Some drivers (560) name threads as pids."""
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{thread}/status", encoding="utf-8", errors="replace") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith("Tgid:")), thread)
+    return thread
+
+
 def owner(pid: int) -> str:
     try:
         uid = os.stat(f"/proc/{pid}").st_uid
@@ -85,10 +94,21 @@ def owner(pid: int) -> str:
 
 
 def describe(pid: int) -> str:
-    """``pid 4242 (alice: python -m sglang.launch_server)``. The first words only: the rest may hold secrets."""
-    words = title(pid).split(" ")[:3]
-    command = " ".join(words)[:80]
-    return f"pid {pid} ({owner(pid)}: {command or 'not visible from here'})"
+    """``pid 4242 (alice: python -m sglang.launch_server)``."""
+    return f"pid {pid} ({owner(pid)}: {harmless(title(pid))[:80] or 'not visible from here'})"
+
+
+def harmless(command: str) -> str:
+    """The program of a command line, and what it runs. Whatever else stands there may be a secret."""
+    shown: list[str] = []
+    for word in command.split(" ")[:4]:
+        flag_of_python = bool(shown) and "python" in shown[0] and re.fullmatch("-[mubBEIsSO]+", word)
+        if "=" in word or (word.startswith("-") and not flag_of_python):
+            break
+        shown.append(word)
+        if len(shown) > 1 and not flag_of_python:
+            break
+    return " ".join(shown)
 
 
 def send_signal(proc: Proc, number: int) -> str | None:
@@ -160,13 +180,20 @@ def socket_inodes(pid: int) -> set[str]:
 
 
 def shared_memory(pid: int) -> set[str]:
-    """The files in /dev/shm that a process has mapped or open."""
+    """The files in /dev/shm that a process has mapped or open. What has a folder there was put there by a person."""
     found = set()
     with contextlib.suppress(OSError):
         with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
             found = {line.rstrip("\n").partition("/dev/shm/")[2] for line in file if "/dev/shm/" in line}
     found |= {target[len("/dev/shm/") :] for target in open_files(pid) if target.startswith("/dev/shm/")}
-    return {f"/dev/shm/{name}" for name in found if name and not name.endswith(" (deleted)")}
+    return {f"/dev/shm/{name}" for name in found if name and "/" not in name and not name.endswith(" (deleted)")}
+
+
+def all_shared_memory() -> list[str]:
+    try:
+        return sorted(f"/dev/shm/{name}" for name in os.listdir("/dev/shm"))
+    except OSError:
+        return []
 
 
 def open_files(pid: int) -> set[str]:

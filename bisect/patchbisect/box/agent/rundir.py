@@ -11,9 +11,10 @@ import re
 import shutil
 
 from .base import Json, Refused, boot_id, read_json
-from .processes import Proc, descendants, process_table, read_proc
+from .processes import Proc, descendants, process_table, read_proc, shared_memory
 
 LAUNCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
+REBOOTED = "the box was rebooted"
 LONGEST_TMPDIR = 70
 """ZeroMQ's ipc sockets live in TMPDIR, and a socket's path has 107 bytes."""
 
@@ -33,22 +34,36 @@ class RunDir:
 
     @property
     def exists(self) -> bool:
-        return os.path.exists(self.file("state.json"))
+        """A state that cannot be read was cut off with the machine's power: nothing of that launch lives."""
+        return bool(self.state())
 
     def state(self) -> Json:
         return read_json(self.file("state.json")) or {}
 
+    @property
+    def of_this_boot(self) -> bool:
+        return bool(self.state().get("boot") == boot_id())
+
     def exit(self) -> Json | None:
-        return read_json(self.file("exit.json"))
+        """How the server ended; None while it runs. A reboot ends everything, and leaves nobody to write it down."""
+        told = read_json(self.file("exit.json"))
+        if told is None and self.exists and not self.of_this_boot:
+            return {"exit_code": None, "rank_exit": {}, "left": [], "changed": [REBOOTED], "kernel": []}
+        return told
 
     @property
     def ended(self) -> bool:
         """Nothing of it is left, and that was proven."""
         return os.path.exists(self.file("ended.json"))
 
+    @property
+    def gone(self) -> bool:
+        """Nothing of it is left. From then on its session's number may become that of a stranger."""
+        return self.ended or os.path.exists(self.file("gone"))
+
     def supervisor(self) -> Proc | None:
         state = self.state()
-        found = read_proc(state.get("supervisor", 0)) if state.get("boot") == boot_id() else None
+        found = read_proc(state["supervisor"]) if self.of_this_boot else None
         return found if found and found.alive and found.start == state["supervisor_start"] else None
 
     def known(self) -> set[tuple[int, int]]:
@@ -61,8 +76,11 @@ class RunDir:
             os.utime(self.file("followed"))
 
     def shared_memory(self) -> set[str]:
-        """Files in /dev/shm that processes of this launch were seen to use."""
-        return set((read_json(self.file("known.json")) or {}).get("shm", []))
+        """Files in /dev/shm that processes of this launch were seen to use, and that were not there before it."""
+        seen = set((read_json(self.file("known.json")) or {}).get("shm", []))
+        seen |= {path for proc in self.members() for path in shared_memory(proc.pid)}
+        before = self.state().get("shm")
+        return set() if before is None else seen - set(before)  # an older agent of ours did not look
 
     def members(self) -> list[Proc]:
         """Every living process of this launch, however it was re-parented.
@@ -71,7 +89,7 @@ class RunDir:
         log open for writing (a colleague's shell in there, or a ``tail -f``, is none of ours). And their children.
         """
         state = self.state()
-        if state.get("boot") != boot_id():
+        if self.gone or not self.of_this_boot:
             return []
         table = process_table()
         supervisor = self.supervisor()
@@ -117,8 +135,16 @@ def samples_of(run: RunDir) -> list[Json]:
             lines = file.read().splitlines()[-MOST_SAMPLES:]
     except OSError:
         return []
-    # The supervisor may be in the middle of a line.
-    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+    return list(filter(None, map(sample_of, lines)))
+
+
+def sample_of(line: str) -> Json | None:
+    """None for a line that was cut off: the supervisor may be in the middle of it, or the disk was full."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 OUR_FILES = frozenset(
@@ -130,6 +156,7 @@ OUR_FILES = frozenset(
         "signals.json",
         "samples.jsonl",
         "exit.json",
+        "gone",
         "ended.json",
         "swept.json",
         "followed",
@@ -150,11 +177,11 @@ def all_runs(directory: str) -> list[RunDir]:
     except OSError:
         return []
     runs = [RunDir(directory, name) for name in sorted(names) if LAUNCH_ID.fullmatch(name)]
-    return [run for run in runs if run.exists]
+    return [run for run in runs if os.path.exists(run.file("state.json"))]
 
 
 def unfinished_runs(directory: str) -> list[RunDir]:
-    return [run for run in all_runs(directory) if not run.ended]
+    return [run for run in all_runs(directory) if not run.ended and run.exists]
 
 
 def short_tmpdir(run: RunDir) -> str:

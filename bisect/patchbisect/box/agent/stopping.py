@@ -83,8 +83,8 @@ def end_processes(run: RunDir, *, grace_s: float) -> tuple[list[int], list[str]]
 
 
 def end_supervisor(run: RunDir) -> None:
-    """It ends by itself once its last child is gone; one that does not is ours to end."""
+    """It ends by itself once its last child is gone, and it has asked the GPUs once more; else it is ours to end."""
     supervisor = run.supervisor()
-    if supervisor and wait_gone([supervisor], 2.0):
+    if supervisor and wait_gone([supervisor], 10.0):
         send_signal(supervisor, signal.SIGKILL)
         wait_gone([supervisor], 2.0)

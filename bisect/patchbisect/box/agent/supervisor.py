@@ -22,9 +22,11 @@ from .base import Json, boot_id, reserve, write_json, write_reserved
 from .gpus import Gpu, Gpus
 from .processes import (
     Proc,
+    all_shared_memory,
     descendants,
     describe,
     listeners,
+    process_of,
     process_table,
     read_proc,
     send_signal,
@@ -150,6 +152,7 @@ class Supervisor:
         self._log = LogWatch(run.log)
         self._known: dict[tuple[int, int], str] = {}
         self._shm: set[str] = set()
+        self._shm_before = all_shared_memory()
         self._server: tuple[int, int] = (0, 0)
         self._probe = 0
         self._children: list[subprocess.Popen[bytes]] = []
@@ -175,8 +178,8 @@ class Supervisor:
         ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
         env = self._order["env"]
         self._set_space_aside()
-        self._save_state()
         log = os.open(self._run.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._save_state()
         server = subprocess.Popen(
             self._order["argv"],
             cwd=self._run.path,
@@ -252,6 +255,7 @@ class Supervisor:
                 "keep": self._order["keep"],
                 "fence": self._order["fence"],
                 "abandon_s": self._order["abandon_s"],
+                "shm": self._shm_before,
                 "gpus": sorted(self._boot_gpus),
                 "driver": self._gpus.driver,
                 "gpu_source": self._gpus.source,
@@ -278,7 +282,13 @@ class Supervisor:
             if self._died_at is not None and not self._told and (not kin or self._patience() <= 0):
                 self._tell_exit(kin)
             if self._told and not kin and not self._probe:
+                self._say_gone()
                 return
+
+    def _say_gone(self) -> None:
+        """Where the disk has no room for it, the stop's proof says it."""
+        with contextlib.suppress(OSError), open(self._run.file("gone"), "wb"):
+            pass
 
     def _end_if_abandoned(self, kin: list[Proc]) -> None:
         """A server that nobody follows any more must not hold a shared machine for ever.
@@ -408,8 +418,9 @@ class Supervisor:
         if self._gpus.source == "nvml":
             mine = {pid for pid, _ in self._known} | {proc.pid for proc in kin}
             for one in self._gpus.processes():
-                if one.pid not in mine and os.path.exists(f"/proc/{one.pid}"):
-                    self._changed[f"{describe(one.pid)} came to GPU {one.number} during the trial"] = None
+                pid = process_of(one.pid)
+                if pid not in mine and os.path.exists(f"/proc/{pid}"):
+                    self._changed[f"{describe(pid)} came to GPU {one.number} during the trial"] = None
 
     def _tell_exit(self, kin: list[Proc]) -> None:
         self._told = True
@@ -502,7 +513,8 @@ def supervise(directory: str, launch_id: str) -> int:
         else:
             supervisor.start()
     except OSError as problem:
-        print(json.dumps({"error": f"{problem.strerror}: {problem.filename}"}), flush=True)
+        about = {"error": f"{problem.strerror}: {problem.filename}", "errno": problem.errno, "file": problem.filename}
+        print(json.dumps(about), flush=True)
         return 1
     print(json.dumps({"ok": True}), flush=True)
     silent = os.open(os.devnull, os.O_RDWR)
