@@ -297,11 +297,12 @@ def test_what_lay_in_shared_memory_before_the_launch_is_left_alone(box: Box) -> 
         for path in weights:
             path.write_bytes(b"weights")
         code = (
-            "import mmap, sys; held = [mmap.mmap(open(p).fileno(), 0, prot=1) for p in sys.argv[1:]]; "
+            "import mmap, sys; files = [open(path) for path in sys.argv[1:]]; "
+            "held = [mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) for file in files]; "
             "print('up', flush=True); import time; time.sleep(60)"
         )
         run = box.start(LaunchSpec("models", (sys.executable, "-c", code, *map(str, weights))))
-        listen(run, until=until_log(b"up"))
+        assert listen(run, until=until_log(b"up")).exited is None
         assert run.stop(0.0).swept == ()
         assert all(path.exists() for path in weights)
     finally:
