@@ -64,9 +64,13 @@ class Sshd:
         )
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def command(self) -> list[str]:
+        return [SSHD, "-D", "-e", "-f", str(self._config)]
+
     def start(self) -> None:
         with (self.folder / "sshd.log").open("ab") as log:
-            self._process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(self._config)], stdout=log, stderr=log)
+            self._process = subprocess.Popen(self.command, stdout=log, stderr=log)
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
@@ -98,6 +102,34 @@ class Sshd:
         return f"[127.0.0.1]:{port} {kind} {key}\n"
 
 
+class Machine(Sshd):
+    """An sshd with processes, pids and a boot id of its own, which can be switched off and on again."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._boots = 0
+
+    @property
+    def command(self) -> list[str]:
+        boot = self.folder / f"boot-{self._boots}"
+        boot.write_text(f"00000000-0000-0000-0000-{self._boots:012d}\n")
+        script = 'mount --bind "$1" /proc/sys/kernel/random/boot_id && shift && "$@"; exit'
+        apart = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        return [*apart, "bash", "-c", script, "bash", str(boot), *super().command]
+
+    def stop(self, *, sessions: bool = False) -> None:
+        """Power off: every process on it is gone at once."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def reboot(self) -> None:
+        self.stop()
+        self._boots += 1
+        self.start()
+
+
 class Proxy:
     """Forwards a port to ``target``. Can cut all links, turn them into black holes, and refuse new ones."""
 
@@ -125,7 +157,11 @@ class Proxy:
             if self._refusing.is_set():
                 client.close()
                 continue
-            server = socket.create_connection(("127.0.0.1", self._target))
+            try:
+                server = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:  # nobody listens there now
+                client.close()
+                continue
             for end in (client, server):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 
-from .base import Json, boot_id, free_gb, locked, read_json, write_json, write_reserved
+from .base import Json, boot_id, free_gb, locked, read_json, since_boot, write_json, write_reserved
 from .gpus import Gpus, device_files
 from .lease import LeaseBook
 from .processes import describe, port_holder, process_of
@@ -122,7 +122,7 @@ class Cleaner:
         exit_ = run.exit() or {}
         swept: list[str] = []
         if not left:
-            swept = sweep_shared_memory(memory) + sweep_build_locks(build_folders(), since=state["started"])
+            swept = sweep_shared_memory(memory) + sweep_build_locks(build_folders(), since=began_at(run))
             remove_tmpdir(run)
             write_reserved(run.file("ended.json"), {"killed": killed[:200]})
         return {
@@ -159,6 +159,13 @@ class Cleaner:
         if free_gb(run.path) < 1 / 1024:
             found.append(f"the disk of {run.path} is full")
         return sorted(set(found))
+
+
+def began_at(run: RunDir) -> float:
+    """When the launch began, for comparison with files: by the wall clock of then or of now, if somebody has set it."""
+    state = run.state()
+    ago = since_boot() - state["started_since_boot"] if run.of_this_boot and "started_since_boot" in state else 0.0
+    return min(float(state["started"]), time.time() - ago)
 
 
 def unreadable(gpus: Gpus) -> str:

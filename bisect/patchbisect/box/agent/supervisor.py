@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from .base import Json, boot_id, reserve, write_json, write_reserved
+from .base import Json, boot_id, reserve, since_boot, write_json, write_reserved
 from .gpus import Gpu, Gpus
 from .processes import (
     Proc,
@@ -151,6 +151,8 @@ class Supervisor:
         self._health = Health(order["port"], changed=lambda: wake(self._wake_in, HEALTH_CHANGED))
         self._log = LogWatch(run.log)
         self._known: dict[tuple[int, int], str] = {}
+        self._epoch = time.time() - since_boot()
+        """The wall clock as it was when we began. Somebody may set it meanwhile; it is never asked again."""
         self._shm: set[str] = set()
         self._shm_before = all_shared_memory()
         self._server: tuple[int, int] = (0, 0)
@@ -249,7 +251,8 @@ class Supervisor:
                 "supervisor_start": me.start if me else 0,
                 "server": self._server[0],
                 "server_start": self._server[1],
-                "started": time.time(),
+                "started": self._epoch + since_boot(),
+                "started_since_boot": since_boot(),
                 "port": self._order["port"],
                 "tree": self._order["tree"],
                 "keep": self._order["keep"],
@@ -389,7 +392,8 @@ class Supervisor:
             signals.update({"gpu_util": max(loads)} if loads else {})
             signals["gpu_used_gb"] = round(max(gpu.used_gb for gpu in gpus), 3)
         self._try_write("signals.json", signals)
-        line = {**signals, "t": round(time.time(), 3), "gpus": [[g.number, round(g.used_gb, 3), g.util] for g in gpus]}
+        moment = round(self._epoch + since_boot(), 3)
+        line = {**signals, "t": moment, "gpus": [[g.number, round(g.used_gb, 3), g.util] for g in gpus]}
         with contextlib.suppress(OSError), open(self._run.file("samples.jsonl"), "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
