@@ -1,6 +1,7 @@
 import pytest
 
-from patchbisect.report.scrub import Scrubber, without_secrets
+from patchbisect.report.masking import without_secrets
+from patchbisect.report.scrub import Scrubber
 
 SCRUBBER = Scrubber(
     values=["s3cr3t-value"], names=["WEIRD"], hosts=["rig7.corp.example", "rig7", "sglang"], users=["ada"]
@@ -19,6 +20,17 @@ SCRUBBER = Scrubber(
         ("WEIRD=abc", "WEIRD=***"),
         ("api_key=None", "api_key=None"),
         ("Authorization: Bearer abcdefgh12345", "Authorization: Bearer ***"),
+        ("see ghp_0123456789abcdefghij and AKIA0123456789ABCDEF", "see *** and ***"),
+        ("jwt eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.c2lnbmF0dXJl end", "jwt *** end"),
+        ("token key=abc", "token key=***"),
+        ("password='two words', port=1", "password='***', port=1"),
+        ('{"api_key":"abc","port":1}', '{"api_key":"***","port":1}'),
+        ('"{\\"api_key\\": \\"abc\\"}"', '"{\\"api_key\\": \\"***\\"}"'),
+        ("['--api-key', 'abc', '--port', '1']", "['--api-key', '***', '--port', '1']"),
+        ("--api-key 'two words' --port 1", "--api-key '***' --port 1"),
+        ("HF_TOKEN_FILE=/run/x client_secret: y", "HF_TOKEN_FILE=*** client_secret: ***"),
+        ("_hf_token=abc", "_hf_token=***"),
+        ("#token: hf-not-a-number", "#token: ***"),
         ("https://ada:pw123456@host/x", "https://***@host/x"),
     ],
 )
@@ -35,6 +47,8 @@ def test_secrets_are_masked_wherever_they_stand(text: str, cleaned: str) -> None
         "the token is not valid",
         'File "/srv/sglang/srt/auth.py", line 3',
         "speculative_num_draft_tokens=4",
+        "Prefill batch, #new-seq: 1, #new-token: 256, #cached-token: 0, token usage: 0.00",
+        "task-0123456789abcdef0123 disk-0123456789abcdef0123",
     ],
 )
 def test_what_only_sounds_secret_stays(text: str) -> None:
@@ -46,6 +60,18 @@ def test_hosts_addresses_and_users_get_lasting_pseudonyms() -> None:
     first = scrubber.text("ada@rig7.corp.example 10.1.2.3 /home/ada/x")
     assert first == "user@host-1 address-1 /home/user/x"
     assert scrubber.text("10.9.9.9 then 10.1.2.3") == "address-2 then address-1"
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("10.1.2.3:31000", "address-1:31000"),
+        ("(10.1.2.3,", "(address-1,"),
+        ("x=10.1.2.3 1.2.3.4.5 v1.2.3.4 1234.1.2.3", "x=10.1.2.3 1.2.3.4.5 v1.2.3.4 1234.1.2.3"),
+    ],
+)
+def test_what_is_an_address(text: str, cleaned: str) -> None:
+    assert SCRUBBER.knowing().text(text) == cleaned
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:31000", "0.0.0.0", "/srv/sglang/srt", "torch 2.9.1", "999.1.1.1"])
@@ -69,4 +95,4 @@ def test_a_document_keeps_its_keys_and_its_versions() -> None:
 
 
 def test_bytes_that_are_no_text_survive() -> None:
-    assert SCRUBBER.bytes(b"\xff\xfe s3cr3t-value \x00") == b"\xff\xfe *** \x00"
+    assert SCRUBBER.log(b"\xff\xfe s3cr3t-value \x00") == b"\xff\xfe *** \x00"

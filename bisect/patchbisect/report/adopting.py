@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from patchbisect.model import Signals
 from patchbisect.records import Attachments, PointEntry, Record, Store, new_id
 from patchbisect.redact import MASK, is_secret
+from patchbisect.report.masking import without_secrets
 from patchbisect.report.reading import read
-from patchbisect.report.scrub import without_secrets
 from patchbisect.startup import classify
 from patchbisect.wire import verdict_to_json
 

@@ -48,10 +48,10 @@ def exported(store: Store, identifier: str, *, scrubber: Scrubber) -> bytes:
     document["box"] = record.box if record.box == "local" else "box"
     members: dict[str, bytes] = {
         _RECORD: (json.dumps(document, indent=1) + "\n").encode(),
-        _LOG: scrubber.bytes(store.log(record.id)),
+        _LOG: scrubber.log(store.log(record.id)),
     }
     for name, text in store.patch_texts(record.id).items():
-        members[f"patches/{name}"] = scrubber.bytes(text)
+        members[f"patches/{name}"] = scrubber.log(text)
     if events := store.events(record.id):
         members[_EVENTS] = _as_lines(scrubber.document(events))
     if samples := store.samples(record.id):

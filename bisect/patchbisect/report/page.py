@@ -12,7 +12,7 @@ from patchbisect.redact import MASK
 from patchbisect.report import drawing
 from patchbisect.report.board import gpus_of
 from patchbisect.report.drawing import Bars, Drawing, Series
-from patchbisect.report.scrub import without_secrets
+from patchbisect.report.masking import without_secrets
 from patchbisect.report.sources import Source, recorded
 from patchbisect.report.tables import printable
 from patchbisect.report.text import (

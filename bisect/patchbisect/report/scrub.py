@@ -7,56 +7,24 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from patchbisect.redact import MASK, is_secret, redacted
+from patchbisect.redact import MASK, is_secret
+from patchbisect.report.masking import Spans, masked, replaced
 
-# What a secret looks like wherever it stands: Hugging Face, OpenAI, GitHub, AWS, Slack, a bearer header, a JWT.
-_LOOKS_SECRET = re.compile(
-    r"\bhf_[A-Za-z0-9]{16,}|\bsk-[A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}"
-    r"|\bA(?:KIA|SIA)[A-Z0-9]{16}\b|\bxox[abprs]-[A-Za-z0-9-]{10,}|\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]+"
-    r"|(?<=[Bb]earer )[\w.~+/=-]{8,}"
-)
-_IN_URL = re.compile(r"(?<=://)[^\s/@:'\"]*:[^\s/@'\"]+(?=@)")
-# name=value, --name value, 'name': 'value'. Only the name tells, so the value may be anything without a blank.
-_NAMED = re.compile(
-    r"(?<!\w)(?P<name>[A-Za-z][\w-]{2,60})(?P<between>['\"]?\s*(?:=|:\s|\s)\s*)(?P<quote>['\"]?)(?P<value>[^\s'\",)}\]]+)"
-)
-# Every name that looks like a secret's has one of these; lines without any, nearly all, are not looked at closely.
-_TELLING = ("token", "key", "secret", "passw", "passphrase", "credential", "auth")
-_HARMLESS_VALUES = frozenset({"None", "null", "True", "False", "true", "false", MASK, "not", "is", "was", "set"})
-_ADDRESS = re.compile(r"(?<![\w.=-])\d{1,3}(?:\.\d{1,3}){3}(?![\w.-])")
-_HOME = re.compile(r"(?<=/home/)[^/\s:'\",]+|(?<=/Users/)[^/\s:'\",]+")
+# Searched for from the first dot on: the digits before it are looked at where the rest fits.
+_ADDRESS = re.compile(rb"\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w.-])")
+_DIGITS = b"0123456789"
+_NO_ADDRESS_AFTER = re.compile(rb"[\w.=-]")
+_HOMES = (re.compile(rb"/home/[^/\s:'\",]+"), re.compile(rb"/Users/[^/\s:'\",]+"))
+_BROADCAST = ipaddress.ip_address("255.255.255.255")
 _VERSIONS = frozenset({"versions", "packages"})
 """Keys whose values look like addresses (nvidia-cublas 12.9.1.4) and are none."""
 _COMMON = frozenset(
     {"localhost", "local", "sglang", "python", "python3", "root", "server", "model", "cuda", "gpu", "box"}
 )
 """Words that stand in every log. A host of that name cannot be told from them, and hides nobody."""
-
-
-def without_secrets(text: str, *, values: Iterable[str] = (), names: Iterable[str] = ()) -> str:
-    """``text`` with secrets masked: known ``values``, what looks like one, and what a secret's name stands before.
-
-    ``names`` are more names of secrets, from the settings.
-    """
-    more = tuple(names)
-
-    def named(found: re.Match[str]) -> str:
-        separated = (
-            "=" in found["between"]
-            or ":" in found["between"]
-            or found.string[found.start() - 2 : found.start()] == "--"
-        )
-        if not separated or found["value"] in _HARMLESS_VALUES or not is_secret(found["name"], more=more):
-            return found[0]
-        return f"{found['name']}{found['between']}{found['quote']}{MASK}"
-
-    text = redacted(text.encode(errors="surrogateescape"), values).decode(errors="surrogateescape")
-    telling = re.compile(rf"^.*(?:{'|'.join(map(re.escape, (*_TELLING, *more)))}).*$", re.IGNORECASE | re.MULTILINE)
-    text = _IN_URL.sub(MASK, _LOOKS_SECRET.sub(MASK, text))
-    return telling.sub(lambda line: _NAMED.sub(named, line[0]), text)
 
 
 class Scrubber:
@@ -85,13 +53,25 @@ class Scrubber:
         )
 
     def text(self, text: str, *, addresses: bool = True) -> str:
-        text = without_secrets(text, values=self._values, names=self._names)
-        text = _HOME.sub("user", text)
-        if self._host_words:
-            text = self._host_words.sub(lambda found: self._pseudonym("host", found[0]), text)
-        if self._user_words:
-            text = self._user_words.sub("user", text)
-        return _ADDRESS.sub(self._address, text) if addresses else text
+        data = text.encode(errors="surrogateescape")
+        return self.log(data, addresses=addresses).decode(errors="surrogateescape")
+
+    def log(self, data: bytes, *, addresses: bool = True) -> bytes:
+        data = masked(data, values=self._values, names=self._names)
+        for home in _HOMES:
+            data = home.sub(lambda found: found[0][: found[0].rindex(b"/") + 1] + b"user", data)
+        data = self._renamed(data, _found(self._host_words, data), kind="host")
+        data = replaced(data, _found(self._user_words, data), b"user")
+        return self._renamed(data, list(_addresses(data)), kind="address") if addresses else data
+
+    def _renamed(self, data: bytes, spans: Spans, *, kind: str) -> bytes:
+        """Each of what stands there under a name of its own, in the order in which they first stand there."""
+        parts, at = [], 0
+        for begin, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+            if begin >= at:
+                parts += [data[at:begin], self._pseudonym(kind, data[begin:end].decode(errors="replace")).encode()]
+                at = end
+        return b"".join([*parts, data[at:]])
 
     def document(self, value: Any, *, key: str = "") -> Any:
         """A JSON document with every string of it scrubbed; names of its keys stay."""
@@ -106,25 +86,36 @@ class Scrubber:
             return [self.document(inner, key=key) for inner in value]
         return self.text(value, addresses=key not in _VERSIONS) if isinstance(value, str) else value
 
-    def bytes(self, data: bytes) -> bytes:
-        return self.text(data.decode(errors="surrogateescape")).encode(errors="surrogateescape")
-
-    def _address(self, found: re.Match[str]) -> str:
-        try:
-            address = ipaddress.ip_address(found[0])
-        except ValueError:
-            return found[0]
-        kept = address.is_loopback or address.is_unspecified or address == ipaddress.ip_address("255.255.255.255")
-        return found[0] if kept else self._pseudonym("address", found[0])
-
     def _pseudonym(self, kind: str, real: str) -> str:
         known = sum(1 for name in self._pseudonyms.values() if name.startswith(kind))
         return self._pseudonyms.setdefault(real.lower(), f"{kind}-{known + 1}")
 
 
-def _words(names: Iterable[str]) -> re.Pattern[str] | None:
-    """Matches any of ``names`` as a whole word, longest first; None where there is none."""
-    telling = sorted({name for name in names if len(name) > 2 and name.lower() not in _COMMON}, key=len, reverse=True)
-    if not telling:
-        return None
-    return re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, telling))})(?![\w-])", re.IGNORECASE)
+def _addresses(data: bytes) -> Iterator[tuple[int, int]]:
+    """IPv4 addresses that name a machine of somebody's."""
+    for found in _ADDRESS.finditer(data):
+        dot = found.start()
+        before = data[max(dot - 4, 0) : dot]
+        first = before[len(before.rstrip(_DIGITS)) :]
+        begin = dot - len(first)
+        if not 1 <= len(first) <= 3 or _NO_ADDRESS_AFTER.match(data[max(begin - 1, 0) : begin]):
+            continue
+        try:
+            address = ipaddress.ip_address(data[begin : found.end()].decode())
+        except ValueError:
+            continue
+        if not (address.is_loopback or address.is_unspecified or address == _BROADCAST):
+            yield begin, found.end()
+
+
+def _found(words: Sequence[re.Pattern[bytes]], data: bytes) -> Spans:
+    lowered = data.lower() if words else b""
+    return [found.span() for word in words for found in word.finditer(lowered)]
+
+
+def _words(names: Iterable[str]) -> tuple[re.Pattern[bytes], ...]:
+    """Each of ``names`` as a whole word, in small letters."""
+    telling = {name.lower().encode() for name in names if len(name) > 2 and name.lower() not in _COMMON}
+    return tuple(
+        re.compile(re.escape(name) + rb"(?<![\w-]" + re.escape(name) + rb")(?![\w-])") for name in sorted(telling)
+    )
