@@ -62,6 +62,16 @@ def test_plain_invoke_serves_the_same_tasks() -> None:
     assert all(name in plain for name in names)
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [(("launhc",), "did you mean 'launch'?"), (("launch", "--piont", "x"), "did you mean '--point'?")],
+)
+def test_plain_invoke_answers_mistakes_as_the_console_script_does(words: tuple[str, ...], says: str) -> None:
+    done = run(str(BIN / "invoke"), *words)
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize(
     ("words", "code", "says"),

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
-from invoke import Exit, ParseError, Program
+from invoke import Collection, Exit, ParseError, Program
 
 from patchbisect import __version__
 from patchbisect.config import remedy_for
@@ -41,7 +42,7 @@ class Face(Program):
             from patchbisect.tasks.completing import values
 
             line = self.core.remainder.partition(" ")[2]
-            if found := values(line, namespace):
+            if found := values(line, self._served):
                 sys.stdout.write("\n".join(found) + "\n")
                 raise Exit
         super().parse_cleanup()
@@ -61,17 +62,23 @@ class Face(Program):
         if found := re.search(r"No idea what '(?P<word>[^']+)' is", message):
             word = found["word"]
             return remedy_for(word, self._flags() if word.startswith("-") else self._tasks())
-        return "patchbisect --help TASK"
+        return f"{self.name.lower()} --help TASK"
 
     def _tasks(self) -> Iterable[str]:
-        return list(namespace.task_names)
+        return list(self._served.task_names)
+
+    @property
+    def _served(self) -> Collection:
+        if self.namespace is None:
+            raise TypeError("a Face is made with the tasks that it serves")
+        return self.namespace
 
     def _flags(self) -> Iterable[str]:
         words = [word for word in self.argv[1:] if not word.startswith("-")]
         for count in (2, 1):
             name = ".".join(words[:count])
-            if name in namespace.task_names or name in namespace.collections:
-                return [f"--{flag}" for argument in namespace[name].get_arguments() for flag in argument.names]
+            if name in self._served.task_names or name in self._served.collections:
+                return [f"--{flag}" for argument in self._served[name].get_arguments() for flag in argument.names]
         return [flag for flag in self.initial_context.flags if flag.startswith("--")]
 
 
@@ -91,6 +98,17 @@ class _Usage:
         if isinstance(error, ParseError):
             message = str(error)
             raise Exit(f"error: {message}\n  {self.face.advice(message)}", code=self.face.usage_code()) from None
+
+
+def instead_of_invoke(tasks: Collection) -> None:
+    """Where plain ``invoke`` runs: these tasks with our exit codes, suggestions and completion, and the end of it.
+
+    Plain ``invoke`` exits 1 for any mistake, which ``git bisect run`` takes for bad, and suggests nothing.
+    """
+    called = Path(sys.argv[0])
+    if called.name in ("invoke", "inv") or called.parts[-2:] == ("invoke", "__main__.py"):
+        Face(name="Invoke", binary="inv[oke]", binary_names=["invoke", "inv"], namespace=tasks).run()
+        sys.exit(0)
 
 
 def main() -> None:

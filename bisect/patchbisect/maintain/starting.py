@@ -43,11 +43,14 @@ patchbisect:
 """
 
 _TASKS = '''\
-"""The tasks of patchbisect, for plain invoke."""
+"""The tasks of patchbisect, for plain invoke. Without the last line they can be taken in beside your own."""
 
+from patchbisect.program import instead_of_invoke
 from patchbisect.tasks import namespace
 
 __all__ = ["namespace"]
+
+instead_of_invoke(namespace)
 '''
 
 _WORKFLOW = """\
