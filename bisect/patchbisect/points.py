@@ -280,18 +280,29 @@ def recorded_point(store: Store, identifier: str, *, environ: Mapping[str, str],
     (cleaned when it was exported), and for a secret that is not there today.
     """
     record = store.load(identifier)
-    entry = record.point
     if record.origin == "adopted":
         raise UsageError(
             f"run {identifier} was adopted from a log: which code it ran is not known",
             remedy="Name the point that it ran, as far as you know it.",
         )
     texts = store.patch_texts(identifier)
-    patches = tuple(_as_recorded(patch, texts, identifier=identifier) for patch in entry.patches)
+    point = point_of(record.point, texts, whose=f"run {identifier}", environ=environ, settings=settings)
+    return replace(point, name=f"run:{identifier}")
+
+
+def point_of(
+    entry: PointEntry, texts: Mapping[str, bytes], *, whose: str, environ: Mapping[str, str], settings: Settings
+) -> Point:
+    """The point that was written down as ``entry``, with the ``texts`` of its patches by file name.
+
+    Secrets come by name from ``environ`` and today's profile. Raises UsageError as ``recorded_point`` does; ``whose``
+    says there whose point it is.
+    """
+    patches = tuple(_as_recorded(patch, texts, whose=whose) for patch in entry.patches)
     missing = [name for name in entry.secret_env if name not in environ]
     if missing:
         raise UsageError(
-            f"run {identifier} had secrets that this environment has not: {', '.join(missing)}",
+            f"{whose} had secrets that this environment has not: {', '.join(missing)}",
             remedy="Export them, then try again.",
         )
     pin = Pin(
@@ -302,35 +313,35 @@ def recorded_point(store: Store, identifier: str, *, environ: Mapping[str, str],
         wheel_sha256=entry.wheel_sha256,
     )
     return Point(
-        name=f"run:{identifier}",
+        name=entry.name,
         base=Base(pin=pin, rev=entry.base_rev),
         patches=patches,
         profile=entry.profile,
-        flags=_unmasked(entry, identifier=identifier, settings=settings),
+        flags=_unmasked(entry, whose=whose, settings=settings),
         env={**entry.env, **{name: environ[name] for name in entry.secret_env}},
         packages=dict(entry.packages),
     )
 
 
-def _as_recorded(entry: PatchEntry, texts: Mapping[str, bytes], *, identifier: str) -> Patch:
+def _as_recorded(entry: PatchEntry, texts: Mapping[str, bytes], *, whose: str) -> Patch:
     """The patch whose text is the one that ran: hosts and secrets are taken out of an exported one."""
     filename = f"{entry.name}.patch"
     text = texts.get(filename, b"")
     if entry.sha256 and hashlib.sha256(text).hexdigest() != entry.sha256:
         raise UsageError(
-            f"run {identifier}: {filename} is not the text that ran (an export takes hosts and secrets out)",
+            f"{whose}: {filename} is not the text that ran (an export takes hosts and secrets out)",
             remedy="Launch it where it was recorded.",
         )
     return parse_patch(text, filename=filename)
 
 
-def _unmasked(entry: PointEntry, *, identifier: str, settings: Settings) -> Flags:
+def _unmasked(entry: PointEntry, *, whose: str, settings: Settings) -> Flags:
     profile = settings.profiles.get(entry.profile)
     flags: Flags = {}
     for name, value in entry.flags.items():
         if value == MASK and (profile is None or name not in profile.flags):
             raise UsageError(
-                f"run {identifier} had a secret --{name} that no profile {entry.profile!r} gives today",
+                f"{whose} had a secret --{name} that no profile {entry.profile!r} gives today",
                 remedy="Put it into that profile, then try again.",
             )
         if value == MASK and profile is not None:

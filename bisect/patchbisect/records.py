@@ -44,6 +44,7 @@ _DISOWNED = "disowned"
 """A file beside the record: somebody took it back, or the machine changed under it. Its text says which."""
 
 ID = re.compile(r"\d{8}-\d{6}-[0-9a-z]{4}")
+_FILE = re.compile(rf"{RECORD}|{LOG}|{EVENTS}|{SAMPLES}|{DOSSIER}|{PATCHES}/\d{{4}}-[\w.+-]{{1,120}}\.patch")
 _NEAREST_RUNS = 20
 """Ids that an unknown name is compared with, beside every name that was given."""
 _SUFFIX_LETTERS = "bcdfghjkmnpqrstvwxz"
@@ -379,6 +380,30 @@ class Store:
             path.unlink()
             return
         shutil.rmtree(path.rename(path.with_name(f".{identifier}.draft")))
+
+    def packed(self, identifier: str) -> dict[str, bytes]:
+        """Every file of the record by its path there, to be sent elsewhere. ``identifier`` is a full id."""
+        home = self.path(identifier)
+        files = (path for path in home.rglob("*") if path.is_file() and path.name != _DISOWNED)
+        return {path.relative_to(home).as_posix(): path.read_bytes() for path in files}
+
+    def unpack(self, identifier: str, files: Mapping[str, bytes]) -> None:
+        """Keep a record that was packed elsewhere, whole or not at all; one that is here already is left as it is.
+
+        Raises ValueError for an id or a file that no record has.
+        """
+        odd = [name for name in files if not _FILE.fullmatch(name)]
+        if odd or not ID.fullmatch(identifier):
+            raise ValueError(f"not a record: {odd[0] if odd else identifier}")
+        if self.path(identifier).exists():
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        draft = self.directory / f".{identifier}.draft"
+        shutil.rmtree(draft, ignore_errors=True)
+        (draft / PATCHES).mkdir(parents=True)
+        for name, content in files.items():
+            (draft / name).write_bytes(content)
+        draft.rename(self.path(identifier))
 
     def size(self, identifier: str) -> int:
         """Bytes on disk."""

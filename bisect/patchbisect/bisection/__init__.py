@@ -2,7 +2,8 @@
 
 from patchbisect.bisection.amending import content_named, mark_content, reasons_of, take_back
 from patchbisect.bisection.bench import Bench, Journaled, OnDesk, OnRig
-from patchbisect.bisection.equipping import bench_on
+from patchbisect.bisection.equipping import bench_on, bench_through
+from patchbisect.bisection.errand import Station
 from patchbisect.bisection.exporting import export_branch
 from patchbisect.bisection.finding import (
     AnswerKind,
@@ -29,6 +30,7 @@ from patchbisect.bisection.session import (
     since_baseline,
     understand,
 )
+from patchbisect.bisection.worker import Call
 
 __all__ = [
     "UNTIL",
@@ -36,6 +38,7 @@ __all__ = [
     "Asked",
     "BadIs",
     "Bench",
+    "Call",
     "Claim",
     "Finding",
     "Journaled",
@@ -44,11 +47,13 @@ __all__ = [
     "ProofStep",
     "Question",
     "Shut",
+    "Station",
     "Step",
     "Target",
     "Understood",
     "begin",
     "bench_on",
+    "bench_through",
     "bisect",
     "change_to_json",
     "conduct",

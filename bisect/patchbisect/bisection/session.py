@@ -28,6 +28,7 @@ from patchbisect.timeline import timeline
 from patchbisect.upstream import PACKAGE, Mirror, Way
 
 UNTIL = {"ready": Stage.SERVING, "kv-allocated": Stage.KV_ALLOC}
+_ENGINES = ("", "dask")
 _DEPTHS = ("queue", "change", "hunk")
 _BAD_IS = ("signature", "outcome", "any")
 _RATES = {"deterministic": Rates.deterministic, "unknown": Rates.unknown}
@@ -41,6 +42,10 @@ class Asked:
     bad: str
     box: str = ""
     boxes: tuple[str, ...] = ()
+    """Side by side; workers' names where an engine has the boxes."""
+    engine: str = ""
+    """``dask``: trials are made by the workers at ``scheduler``. Empty: by this process."""
+    scheduler: str = ""
     profile: str = ""
     until: str = ""
     bad_is: str = "signature"
@@ -66,6 +71,11 @@ class Asked:
     suspects: tuple[str, ...] = ()
     """Slugs of patches that a check found fault with; written down, so that a resumed search goes the same way."""
 
+    @property
+    def on_paper(self) -> str:
+        """The box whose settings say what a point runs; empty: the default one."""
+        return self.boxes[0] if self.boxes and not self.engine else self.box
+
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Asked:
         known = {field.name for field in fields(cls)}
@@ -90,6 +100,8 @@ def understand(asked: Asked, *, project: Project, mirror: Mirror) -> Understood:
     good = resolver.resolve(_carrying(asked.good, asked), profile=profile, settings=[*asked.sets, *asked.good_sets])
     bad = resolver.resolve(_carrying(asked.bad, asked), profile=profile, settings=[*asked.sets, *asked.bad_sets])
     one_of(asked.depth, _DEPTHS, what="--depth")
+    if one_of(asked.engine, _ENGINES, what="--engine") and not asked.scheduler:
+        raise UsageError(f"--engine {asked.engine} needs a scheduler", remedy="like --scheduler tcp://head:8786")
     way = Way(first_parent=not asked.full_history, paths=asked.paths or (PACKAGE,))
 
     def route(before: Base, after: Base) -> Sequence[Base]:

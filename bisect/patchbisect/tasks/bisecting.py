@@ -13,10 +13,10 @@ from patchbisect.tasks.face import console, emit, negative, say, task
 from patchbisect.tasks.lab import mirror_of, prepared, rig_of
 
 if TYPE_CHECKING:
-    from patchbisect.bisection import Asked, Finding, Question, Shut
+    from patchbisect.bisection import Asked, Bench, Finding, Question, Shut
     from patchbisect.config import Project
     from patchbisect.journal import Journal
-    from patchbisect.trial import Rig
+    from patchbisect.trial import Desk, Rig
     from patchbisect.upstream import Mirror
 
 _HELP = {
@@ -24,6 +24,8 @@ _HELP = {
     "bad": "a point that does not, like HEAD",
     "box": "the box to launch on",
     "boxes": "several boxes, alike, to launch on side by side: a,b,c",
+    "engine": "dask: launch through the workers of a Dask cluster (--boxes: of those only these)",
+    "scheduler": "where its scheduler is, like tcp://head:8786",
     "profile": "the launch command; both ends may name their own as POINT@PROFILE",
     "until": "how far a start must get: kv-allocated or ready",
     "bad-is": "what counts as bad: the bad end's signature, its outcome, or any failure",
@@ -61,6 +63,8 @@ def bisect(
     bad: str = "HEAD",
     box: str = "",
     boxes: str = "",
+    engine: str = "",
+    scheduler: str = "",
     profile: str = "",
     until: str = "",
     bad_is: str = "signature",
@@ -104,6 +108,8 @@ def bisect(
         bad=bad,
         box=box,
         boxes=tuple(name for name in boxes.split(",") if name),
+        engine=engine,
+        scheduler=scheduler,
         profile=profile,
         until=until,
         bad_is=bad_is,
@@ -151,7 +157,10 @@ def conducted(
 
     journal = None
     if resume:
+        now = asked
         journal, asked = resumed(resume, project=project)
+        # Clusters come and go: what was found out on one counts on another, box by box.
+        asked = replace(asked, scheduler=now.scheduler or asked.scheduler)
     question = understood(project, asked)
     if plan:
         planned(project, question, box=asked.box, json=json)
@@ -212,31 +221,52 @@ def run_through(
     from dataclasses import asdict
     from functools import partial
 
-    from patchbisect.bisection import bench_on, conduct
+    from patchbisect.bisection import conduct
+    from patchbisect.records import Store
     from patchbisect.report.live import watching
 
     what = f"bisection {journal.identifier}: {asked.good} .. {asked.bad}"
-    names = asked.boxes or (asked.box,)
     with (
-        rigs_of(project, mirror=mirror_of(project), boxes=names, reason=what, wait_s=wait_s) as rigs,
-        watching(project.state, what=f"{what} on {', '.join(rig.box_name for rig in rigs)}", plainly=plain) as watcher,
+        _crew(project, asked, reason=what, wait_s=wait_s) as (names, equipped),
+        watching(project.state, what=f"{what} on {', '.join(names)}", plainly=plain) as watcher,
     ):
 
         def notify(text: str) -> None:
             watcher.step(f"- {text}")
 
-        equip = partial(bench_on, rigs, question, journal=journal, fresh=asked.fresh, watcher=watcher, notify=notify)
+        equip = partial(equipped, question, journal=journal, fresh=asked.fresh, watcher=watcher, notify=notify)
         return conduct(
             question,
             equip(),
             journal=journal,
-            store=rigs[0].store,
+            store=Store.of(project),
             depth=asked.depth,
             follow=following(project, asked),
             shorter=(lambda until: equip(until=until)) if asked.fast else None,
             notify=notify,
             progress=lambda progress: watcher.search(**asdict(progress)),
         )
+
+
+@contextmanager
+def _crew(
+    project: Project, asked: Asked, *, reason: str, wait_s: float
+) -> Iterator[tuple[list[str], Callable[..., Bench]]]:
+    """The boxes of a bisection by name, and what makes its bench of them."""
+    from functools import partial
+
+    from patchbisect.bisection import Call, bench_on, bench_through
+
+    mirror = mirror_of(project)
+    if not asked.engine:
+        with rigs_of(project, mirror=mirror, boxes=asked.boxes or (asked.box,), reason=reason, wait_s=wait_s) as rigs:
+            yield [rig.box_name for rig in rigs], partial(bench_on, rigs)
+        return
+    from patchbisect.bisection.cluster import workers_at
+
+    desk, call = desk_of(project, asked), Call(project=project, reason=reason, wait_s=wait_s)
+    with workers_at(asked.scheduler, only=asked.boxes) as workers:
+        yield [worker.name for worker in workers], partial(bench_through, workers, desk=desk, call=call)
 
 
 def following(project: Project, asked: Asked) -> Callable[[str], Question] | None:
@@ -246,17 +276,22 @@ def following(project: Project, asked: Asked) -> Callable[[str], Question] | Non
     return (lambda run: understood(project, since_baseline(asked, run))) if asked.follow_baseline else None
 
 
-def on_paper(project: Project, asked: Asked) -> Shut:
-    """What the bisection's points run, with no box reached and no lease taken. All of its boxes are alike."""
-    from patchbisect.bisection import OnDesk, Shut
-    from patchbisect.records import Store
+def desk_of(project: Project, asked: Asked) -> Desk:
+    """What the settings say of the bisection's boxes: all of them are alike."""
     from patchbisect.trial import Desk
 
-    name = (asked.boxes or (asked.box,))[0] or None
+    name = asked.on_paper or None
     _, config = project.settings.box_named(name)
     embedded = prepared(project) if config.embedded else None
-    desk = Desk.of(project, mirror=mirror_of(project), box=name, embedded=embedded)
-    return Shut(OnDesk(desk, store=Store.of(project)))
+    return Desk.of(project, mirror=mirror_of(project), box=name, embedded=embedded)
+
+
+def on_paper(project: Project, asked: Asked) -> Shut:
+    """What the bisection's points run, with no box reached and no lease taken."""
+    from patchbisect.bisection import OnDesk, Shut
+    from patchbisect.records import Store
+
+    return Shut(OnDesk(desk_of(project, asked), store=Store.of(project)))
 
 
 @contextmanager

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import invoke
 
-from patchbisect.tasks.face import console, emit, negative, task
-from patchbisect.tasks.lab import box_of
+from patchbisect.tasks.face import console, emit, negative, say, task
+from patchbisect.tasks.lab import box_of, mirror_of, prepared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from rich.table import Table
 
+    from patchbisect.bisection import Station
     from patchbisect.box import LeaseHeld
     from patchbisect.box.values import Check
+    from patchbisect.config import Project
+    from patchbisect.trial import Rig
 
 _BOX = {"box": "the box; default: the one that the settings name"}
 
@@ -65,7 +69,7 @@ def gpu_check(ctx: invoke.Context, box: str = "", wait_for_box: float = 0.0, jso
     from patchbisect.model import Outcome, Signals
     from patchbisect.records import new_id
     from patchbisect.startup import classify
-    from patchbisect.tasks.lab import mirror_of, rig_of
+    from patchbisect.tasks.lab import rig_of
 
     project = load_project()
     with rig_of(project, mirror=mirror_of(project), box=box, reason="gpu-check", wait_s=wait_for_box) as rig:
@@ -168,4 +172,44 @@ def release(ctx: invoke.Context, box: str = "") -> None:
     print(f"box {opened.name} is free")
 
 
-collection = invoke.Collection("box", status, acquire, steal, release)
+@task(help={**_BOX, "scheduler": "where the Dask scheduler is, like tcp://head:8786"})
+def worker(ctx: invoke.Context, scheduler: str = "", box: str = "") -> None:
+    """Make the trials of a Dask cluster's bisections on a box, one at a time, until Ctrl-C.
+
+    Example: invoke box.worker --scheduler tcp://head:8786 --box rig
+    """
+    from patchbisect.bisection.cluster import serve
+    from patchbisect.config import load_project
+    from patchbisect.errors import UsageError
+
+    if not scheduler:
+        raise UsageError("a worker needs a scheduler", remedy="like --scheduler tcp://head:8786")
+    station = station_of(load_project(), box)
+    say(f"worker {station.name}: makes the trials that come over {scheduler}")
+    serve(station, scheduler)
+    say(f"worker {station.name}: done, no server was left behind")
+
+
+def station_of(project: Project, box: str) -> Station:
+    """A worker's side for that box. In records it is ``box@host``: every host may have one that is called ``local``."""
+    import socket
+
+    from patchbisect.bisection import Station
+    from patchbisect.trial import Desk, open_rig, reach
+
+    name, config = project.settings.box_named(box or None)
+    embedded = prepared(project) if config.embedded else None
+    mirror = mirror_of(project)
+
+    def opening(asked: Project, reason: str, wait_s: float) -> AbstractContextManager[Rig]:
+        return open_rig(asked, mirror=mirror, box=name, embedded=embedded, reason=reason, wait_s=wait_s)
+
+    def machine() -> dict[str, Any]:
+        with reach(project, box=name, embedded=embedded) as opened:
+            return asdict(opened.hello())
+
+    desk = Desk.of(project, mirror=mirror, box=name, embedded=embedded)
+    return Station(project, name=f"{name}@{socket.gethostname()}", desk=desk, opening=opening, machine=machine)
+
+
+collection = invoke.Collection("box", status, acquire, steal, release, worker)

@@ -2,10 +2,10 @@
 
 from patchbisect.trial.desk import Desk
 from patchbisect.trial.preparing import Prepared, prepare
-from patchbisect.trial.recording import Trial
+from patchbisect.trial.recording import Trial, point_entry
 from patchbisect.trial.rig import Rig, open_rig, reach
 from patchbisect.trial.running import SETTLE_S, rejoin_trial, run_trial
-from patchbisect.trial.watching import SampleWatcher, Silent, Stoppable, Watcher
+from patchbisect.trial.watching import SampleWatcher, Silent, Steps, Stoppable, Watcher
 
 __all__ = [
     "SETTLE_S",
@@ -14,10 +14,12 @@ __all__ = [
     "Rig",
     "SampleWatcher",
     "Silent",
+    "Steps",
     "Stoppable",
     "Trial",
     "Watcher",
     "open_rig",
+    "point_entry",
     "prepare",
     "reach",
     "rejoin_trial",

@@ -70,7 +70,7 @@ def recorded(
         id=identifier,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         box=rig.box_name,
-        point=_point_entry(prepared, until=until, more_secrets=rig.secret_names),
+        point=point_entry(prepared, until=until, more_secrets=rig.secret_names),
         content_id=prepared.content_id,
         code={
             "commit": code.commit,
@@ -121,7 +121,8 @@ def _by_hand(rig: Rig, prepared: Prepared, launched: Launched) -> str:
     )
 
 
-def _point_entry(prepared: Prepared, *, until: Stage, more_secrets: Sequence[str]) -> PointEntry:
+def point_entry(prepared: Prepared, *, until: Stage, more_secrets: Sequence[str]) -> PointEntry:
+    """The point as it may be written down: secrets by name only."""
     point = prepared.point
     pin = point.base.pin
     env, secret_env = split_secrets(point.env, more=more_secrets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from patchbisect.model import Signals
@@ -35,6 +36,23 @@ class Silent:
 
     def event(self, event: Event, elapsed_s: float) -> None:
         pass
+
+
+class Steps:
+    """A watcher for others far away: our steps and each new stage as a line of text, nothing of the log itself."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._stage = ""
+
+    def step(self, text: str) -> None:
+        self._tell(text)
+
+    def event(self, event: Event, elapsed_s: float) -> None:
+        stage = f"{event.role}:{event.stage}" if event.stage else self._stage
+        if stage != self._stage:
+            self._stage = stage
+            self._tell(f"{event.stage} after {elapsed_s:.1f} s")
 
 
 class Stoppable:

@@ -1,0 +1,165 @@
+"""Workers of a Dask cluster: found by a bisection, and served by a process beside each box.
+
+Dask brings the processes, the way to them and the queue in front of each box; what is launched next, the journal and
+the records stay with the bisection. Whoever reaches a Dask scheduler can run code on its workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import tempfile
+from collections import deque
+from collections.abc import Collection, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from patchbisect.bisection.errand import Station, perform, serve_here, stop
+from patchbisect.errors import BoxError, UsageError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+BOX = "box"
+"""The resource that a worker has one of, and that a trial needs."""
+
+_TOPIC = "patchbisect"
+"""Where workers tell how their trials go."""
+
+_ANSWER_S = 10.0
+"""How long a scheduler may take to answer at all (seconds)."""
+
+_MOST_LINES = 1000
+
+
+def _installed() -> None:
+    """Raises UsageError where Dask is not installed, and hushes it where it is."""
+    try:
+        import distributed
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "--engine dask needs the package distributed, which is not installed",
+            remedy="pip install 'patchbisect[dask]'",
+        ) from error
+    logging.getLogger(distributed.__name__).setLevel(logging.ERROR)
+
+
+class DaskWorker:
+    """One worker of ours in a cluster."""
+
+    def __init__(self, client: Client, *, address: str, name: str, lines: deque[tuple[str, str]]) -> None:
+        self.name = name
+        self._client = client
+        self._address = address
+        self._lines = lines
+        self._executor = client.get_executor(
+            workers=[address], resources={BOX: 1}, allow_other_workers=False, pure=False, retries=0
+        )
+
+    def send(self, parcel: bytes) -> Future[bytes]:
+        future: Future[bytes] = self._executor.submit(perform, parcel)
+        return future
+
+    def stop(self, record: str) -> bool:
+        try:
+            return bool(self._client.run(stop, record, workers=[self._address]).get(self._address))
+        except (OSError, TimeoutError, KeyError) as error:
+            raise BoxError(f"worker {self.name} does not answer: {error}") from error
+
+    def alive(self) -> bool:
+        try:
+            return self._address in self._client.nthreads()
+        except (OSError, TimeoutError) as error:
+            raise BoxError(
+                f"the scheduler does not answer: {error}", remedy="invoke bisect --resume goes on"
+            ) from error
+
+    def told(self, record: str) -> list[str]:
+        mine = [line for line in tuple(self._lines) if line[0] == record]
+        for line in mine:
+            self._lines.remove(line)
+        return [text for _, text in mine]
+
+
+@contextmanager
+def workers_at(scheduler: str, *, only: Collection[str] = ()) -> Iterator[list[DaskWorker]]:
+    """The workers of ours at that scheduler, by name; with ``only`` those of these names.
+
+    Raises UsageError where one of them is not there, or none is; BoxError where no scheduler answers.
+    """
+    _installed()
+    from distributed import Client
+
+    try:
+        client = Client(scheduler, timeout=_ANSWER_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise BoxError(
+            f"no Dask scheduler answers at {scheduler}", remedy="start one (dask scheduler), or mend --scheduler"
+        ) from error
+    try:
+        lines: deque[tuple[str, str]] = deque(maxlen=_MOST_LINES)
+        client.subscribe_topic(_TOPIC, lambda event: lines.append((event[1]["record"], event[1]["text"])))
+        yield [
+            DaskWorker(client, address=address, name=name, lines=lines)
+            for name, address in sorted(_chosen(_ours(client), only, scheduler=scheduler).items())
+        ]
+    finally:
+        client.close(timeout=_ANSWER_S)
+
+
+def _ours(client: Client) -> dict[str, str]:
+    """Name -> address of every worker that has a box."""
+    known: dict[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
+    return {str(about["name"]): address for address, about in known.items() if about["resources"].get(BOX)}
+
+
+def _chosen(found: dict[str, str], only: Collection[str], *, scheduler: str) -> dict[str, str]:
+    missing = sorted(set(only) - found.keys())
+    if missing:
+        known = ", ".join(sorted(found)) or "none"
+        raise UsageError(f"no worker {missing[0]} at {scheduler}", remedy=f"known: {known}")
+    if not found:
+        raise UsageError(
+            f"no worker with a box at {scheduler}",
+            remedy=f"beside each box: invoke box.worker --scheduler {scheduler} --box NAME",
+        )
+    return {name: address for name, address in found.items() if not only or name in only}
+
+
+def serve(station: Station, scheduler: str) -> None:
+    """Make trials for whoever asks at that scheduler, until SIGINT or SIGTERM: then the running one is ended first.
+
+    Raises BoxError where no scheduler answers, or when it goes away; UsageError where it has that worker already.
+    """
+    _installed()
+    asyncio.run(_serving(station, scheduler))
+
+
+async def _serving(station: Station, scheduler: str) -> None:
+    from distributed import Worker
+
+    with tempfile.TemporaryDirectory(prefix="patchbisect-worker-") as scratch:
+        worker = Worker(
+            scheduler, nthreads=1, name=station.name, resources={BOX: 1}, memory_limit=0, local_directory=scratch
+        )
+        station.tell = lambda record, text: worker.log_event(_TOPIC, {"record": record, "text": text})
+        serve_here(station)
+        try:
+            await asyncio.wait_for(worker, _ANSWER_S)
+        except (OSError, TimeoutError) as error:
+            raise BoxError(f"no Dask scheduler answers at {scheduler}", remedy="dask scheduler starts one") from error
+        except (RuntimeError, ValueError) as error:
+            raise UsageError(f"{scheduler} does not take worker {station.name}: {error}") from error
+        asked_to_end = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, asked_to_end.set)
+        gone = asyncio.ensure_future(worker.finished())
+        asked = asyncio.ensure_future(asked_to_end.wait())
+        await asyncio.wait({gone, asked}, return_when=asyncio.FIRST_COMPLETED)
+        station.stop()
+        await asyncio.to_thread(station.rest)
+        if not asked_to_end.is_set():
+            raise BoxError(f"the scheduler at {scheduler} is gone", remedy="start it, then this worker again")
+        await worker.close()
