@@ -4,6 +4,7 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from patchbisect.bisection import AnswerKind, Shut, conduct, finding_to_json, fo
 from patchbisect.bisection.amending import content_named, mark_content, reasons_of, take_back
 from patchbisect.bisection.bench import OnRig
 from patchbisect.bisection.fleet import Fleet
+from patchbisect.bisection.machines import unlike
 from patchbisect.bisection.remembering import Remembering
 from patchbisect.errors import BoxError, UsageError
 from patchbisect.journal import Journal, Sealed
@@ -19,7 +21,7 @@ from patchbisect.search import Rates
 from patchbisect.timeline import timeline
 from patchbisect.trial import Silent
 from tests.bisection.test_running import across
-from tests.bisection.world import FAILS, LATER, READY, World, broken_by, found, point, question, queue, slugs
+from tests.bisection.world import DIRTY, FAILS, LATER, READY, World, broken_by, found, point, question, queue, slugs
 
 MACHINE = {"hostname": "sim", "boot_id": "1", "driver": "570.1"}
 
@@ -200,12 +202,113 @@ def test_an_interruption_ends_the_launches_of_the_other_boxes(tmp_path):
 
 
 def test_an_interruption_ends_a_rest_too():
-    bench = OnRig(None, until=Stage.SERVING, watcher=Silent())
+    hurried = threading.Event()
+    rig = SimpleNamespace(box=SimpleNamespace(patience=SimpleNamespace(hurry=hurried.set)))
+    bench = OnRig(rig, until=Stage.SERVING, watcher=Silent())
     with ThreadPoolExecutor() as pool:
         resting = pool.submit(bench.rest, 600.0)
         bench.cancel()
         with pytest.raises(KeyboardInterrupt):
             resting.result(10)
+    assert hurried.is_set(), "a lost link is no longer waited for"
+
+
+def test_a_box_on_which_every_launch_is_void_is_left_out_and_its_trial_goes_to_another(tmp_path):
+    dirty, clean = World.at(tmp_path, lambda at: DIRTY), World.at(tmp_path, broken_by("p6"))
+    said = []
+    finding = found(fleet(dirty, clean, notify=said.append), question(16), notify=said.append)
+    assert finding.culprit.subject == "p6"
+    assert len(dirty.launched) == 3
+    reason = "3 launches in a row were void there, the last: the box is not clean"
+    assert f"box box0 is left out from now on: {reason}" in said
+
+
+def test_voids_on_several_boxes_do_not_add_up(tmp_path):
+    """Two of three boxes are never clean: the third one finds it."""
+    dirty = [World.at(tmp_path, lambda at: DIRTY) for _ in range(2)]
+    finding = found(fleet(*dirty, World.at(tmp_path, broken_by("p6"))), question(16))
+    assert finding.culprit.subject == "p6"
+
+
+def test_when_no_box_is_ever_clean_that_is_said(tmp_path):
+    with pytest.raises(BoxError, match="4 launches in a row were void, the last because the box is not clean"):
+        found(fleet(*(World.at(tmp_path, lambda at: DIRTY) for _ in range(2))), question(16))
+
+
+def test_a_trial_that_another_box_takes_over_is_another_launch(tmp_path):
+    """Boxes may share a directory: the id of the launch that failed would be taken for that launch."""
+
+    class Failing(World):
+        def launch(self, at, **more):
+            asked.append(more["record"])
+            raise BoxError("the lease was taken")
+
+    class Taking(World):
+        def launch(self, at, **more):
+            asked.append(more["record"])
+            return super().launch(at, **more)
+
+    asked = []
+    both = fleet(Failing.at(tmp_path, READY), Taking.at(tmp_path, broken_by("p6")))
+    both.launch(point("x"), purpose="search", record="20260101-000000-aaaa")
+    assert asked == ["20260101-000000-aaaa", ""]
+
+
+class Asked(World):
+    """Notes for which box it was asked."""
+
+    def launch(self, at, *, box="", **more):
+        asked = self.__dict__.setdefault("asked", [])
+        asked.append((more["purpose"], box))
+        return super().launch(at, **more)
+
+
+def test_the_box_whose_launch_threw_doubt_on_the_answer_is_the_one_that_shows_whether_it_is_as_it_was(tmp_path):
+    def rule(at):
+        return FAILS if at.name.startswith("HEAD without") else broken_by("p6")(at)
+
+    boxes = [Asked.at(tmp_path, rule) for _ in range(2)]
+    finding = found(fleet(*boxes), question(16))
+    (where,) = {
+        step.trial.box for step in finding.steps if step.purpose == "proof" and "HEAD without" in step.trial.point.name
+    }
+    sentinels = [box for world in boxes for purpose, box in world.asked if purpose == "sentinel"]
+    assert sentinels
+    assert set(sentinels) == {where}
+
+
+class DyingChanged(Replaced):
+    """After a launch on another machine nothing answers any more."""
+
+    def launch(self, at, *, purpose, **more):
+        if purpose == "sentinel":
+            raise BoxError("no route to host")
+        return super().launch(at, purpose=purpose, **more)
+
+
+def test_what_a_box_said_before_it_changed_and_died_does_not_count(tmp_path):
+    steady, dying = World.at(tmp_path, broken_by("p21")), DyingChanged.at(tmp_path, broken_by("p21"))
+    finding = found(fleet(steady, dying), question(32))
+    assert finding.answer is AnswerKind.INCONCLUSIVE
+    assert "box box1 cannot show whether clean still ends as it did" in finding.reason
+    assert set(finding.lost) == {step.trial.record for step in finding.steps if step.trial.box == "box1"}
+
+
+def gpus(*names, driver="570.1"):
+    return {"driver": driver, "gpus": [{"index": k, "name": name, "total_gb": 95.6} for k, name in enumerate(names)]}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (gpus("RTX PRO 6000"), gpus("RTX PRO 6000"), ""),
+        (gpus("RTX PRO 6000"), gpus("H200"), "gpus: 1x RTX PRO 6000 96 GiB (a), 1x H200 96 GiB (b)"),
+        (gpus("H200"), gpus("H200", "H200"), "gpus: 1x H200 96 GiB (a), 2x H200 96 GiB (b)"),
+        (gpus("H200"), gpus("H200", driver="575.2"), "driver: 570.1 (a), 575.2 (b)"),
+    ],
+)
+def test_boxes_that_are_not_alike_are_told_apart(one, other, said):
+    assert unlike({"a": {"hostname": "x", **one}, "b": {"hostname": "y", **other}}) == said
 
 
 # -- remembered verdicts ------------------------------------------------------------------------------------------

@@ -120,6 +120,7 @@ class OnRig:
 
     def cancel(self) -> None:
         self.watcher.stop()
+        self.rig.box.patience.hurry()
 
     def log(self, trial: Trial) -> bytes:
         return self.rig.store.log(trial.record)

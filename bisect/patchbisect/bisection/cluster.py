@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import socket
 import tempfile
 from collections import deque
 from collections.abc import Collection, Iterator
@@ -34,16 +35,28 @@ _ANSWER_S = 10.0
 _MOST_LINES = 1000
 
 
-def _installed() -> None:
-    """Raises UsageError where Dask is not installed, and hushes it where it is."""
+def _reached(scheduler: str) -> None:
+    """Raises UsageError where Dask is not installed here, BoxError where nobody listens at that address."""
     try:
         import distributed
     except ModuleNotFoundError as error:
         raise UsageError(
-            "--engine dask needs the package distributed, which is not installed",
+            "the package distributed is not installed here, and Dask needs it",
             remedy="pip install 'patchbisect[dask]'",
         ) from error
-    logging.getLogger(distributed.__name__).setLevel(logging.ERROR)
+    # What goes wrong is said by us, in one line; Dask prints a traceback for a scheduler that went away.
+    logging.getLogger(distributed.__name__).setLevel(logging.CRITICAL)
+    host, _, port = scheduler.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        raise UsageError(f"--scheduler {scheduler} is no address", remedy="like tcp://head:8786")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
+    except OSError as error:
+        raise _nobody(scheduler, error) from error
+
+
+def _nobody(scheduler: str, error: Exception) -> BoxError:
+    return BoxError(f"no Dask scheduler answers at {scheduler}: {error}", remedy="start one there: dask scheduler")
 
 
 class DaskWorker:
@@ -89,15 +102,13 @@ def workers_at(scheduler: str, *, only: Collection[str] = ()) -> Iterator[list[D
 
     Raises UsageError where one of them is not there, or none is; BoxError where no scheduler answers.
     """
-    _installed()
+    _reached(scheduler)
     from distributed import Client
 
     try:
         client = Client(scheduler, timeout=_ANSWER_S, set_as_default=False)
-    except (OSError, TimeoutError, ValueError) as error:
-        raise BoxError(
-            f"no Dask scheduler answers at {scheduler}", remedy="start one (dask scheduler), or mend --scheduler"
-        ) from error
+    except (OSError, TimeoutError) as error:
+        raise _nobody(scheduler, error) from error
     try:
         lines: deque[tuple[str, str]] = deque(maxlen=_MOST_LINES)
         client.subscribe_topic(_TOPIC, lambda event: lines.append((event[1]["record"], event[1]["text"])))
@@ -133,7 +144,7 @@ def serve(station: Station, scheduler: str) -> None:
 
     Raises BoxError where no scheduler answers, or when it goes away; UsageError where it has that worker already.
     """
-    _installed()
+    _reached(scheduler)
     asyncio.run(_serving(station, scheduler))
 
 
@@ -149,9 +160,12 @@ async def _serving(station: Station, scheduler: str) -> None:
         try:
             await asyncio.wait_for(worker, _ANSWER_S)
         except (OSError, TimeoutError) as error:
-            raise BoxError(f"no Dask scheduler answers at {scheduler}", remedy="dask scheduler starts one") from error
-        except (RuntimeError, ValueError) as error:
-            raise UsageError(f"{scheduler} does not take worker {station.name}: {error}") from error
+            raise _nobody(scheduler, error) from error
+        except RuntimeError as error:
+            raise UsageError(
+                f"the scheduler at {scheduler} does not take worker {station.name}: {error.__cause__ or error}",
+                remedy="one worker a box: is there one already?",
+            ) from error
         asked_to_end = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, asked_to_end.set)

@@ -121,18 +121,21 @@ class Course:
             return None
         if spot.content in self.marks:
             return _marked(spot, self.marks[spot.content])
-        for pause in (*VOID_PAUSES_S, None):
+        voids: Counter[str] = Counter()
+        while True:
             late = self.judge is None or self.judge.late
             trial = self.bench.launch(spot.point, purpose=purpose, settle=late, box=box)
             if not is_transient(trial.verdict):
                 return trial
-            self.notify(f"void: {trial.verdict.why}" + (f"; once more in {pause:g} s" if pause else ""))
-            if pause:
-                self.bench.rest(pause)
-        raise BoxError(
-            f"{1 + len(VOID_PAUSES_S)} launches in a row were void, the last because {trial.verdict.why}",
-            remedy=trial.verdict.advice,
-        )
+            pauses = VOID_PAUSES_S[voids[trial.box] :]
+            voids[trial.box] += 1
+            if not pauses:
+                raise BoxError(
+                    f"{voids[trial.box]} launches in a row were void, the last because {trial.verdict.why}",
+                    remedy=trial.verdict.advice,
+                )
+            self.notify(f"void: {trial.verdict.why}; once more in {pauses[0]:g} s")
+            self.bench.rest(pauses[0])
 
     def note(self, spot: Spot, trial: Trial | None, *, purpose: str, why: str = "") -> Seen:
         """Write down what ``try_out`` gave."""
@@ -162,19 +165,26 @@ class Course:
         """Launch an end again, three times at most; whether it was at once what it should be.
 
         On ``box``, where it is one box that is in doubt. Raises Drifted where the end never is what it should be:
-        then nothing counts that was launched there since the last sound sentinels.
+        then nothing counts that was launched there since the last sound sentinels. The same where ``box`` fails, and
+        there are others: what it said before can no longer be checked.
         """
-        for attempt in range(SENTINEL_TRIES):
-            trial = self.try_out(spot, purpose=SENTINEL, box=box)
-            assert trial is not None, "the ends can be built"
-            if self.note(spot, trial, purpose=SENTINEL).observation is wanted:
-                return attempt == 0
+        found = f"{spot.point.name} no longer ends as it did"
+        try:
+            for attempt in range(SENTINEL_TRIES):
+                trial = self.try_out(spot, purpose=SENTINEL, box=box)
+                assert trial is not None, "the ends can be built"
+                if self.note(spot, trial, purpose=SENTINEL).observation is wanted:
+                    return attempt == 0
+        except BoxError as error:
+            if not box or self.bench.width == 1:
+                raise
+            found = f"box {box} cannot show whether {spot.point.name} still ends as it did: {error.message}"
         lost = tuple(
             step.trial.record
             for index, step in enumerate(self.steps)
             if step.trial.record and box in ("", step.trial.box) and index >= self._sound.get(step.trial.box, 0)
         )
-        raise Drifted(f"{why}, and {spot.point.name} no longer ends as it did: {len(lost)} launches do not count", lost)
+        raise Drifted(f"{why}, and {found}: {len(lost)} launches do not count", lost)
 
     def believe(self, trial: Trial, *, sure: float) -> None:
         """Note how sure the search was after it was told of ``trial``."""

@@ -69,7 +69,7 @@ def bench_through(
     Raises BoxError where none answers; UsageError where one would run something else than asked for.
     """
     until = until or question.until
-    store = Store(call.project.state / "runs")
+    store = Store.of(call.project)
     own = _records_of(journal)
     benches: dict[str, Bench] = {}
     machines: dict[str, Machine] = {}

@@ -138,7 +138,7 @@ class Station:
         self._desk = desk
         self._opening = opening
         self._machine = machine
-        self._store = Store(project.state / "runs")
+        self._store = Store.of(project)
         self._idle = threading.Event()
         self._idle.set()
         self._lock = threading.Lock()

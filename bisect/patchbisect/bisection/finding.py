@@ -211,6 +211,7 @@ def _step_to_json(step: Step, *, fix: bool) -> Json:
         "position": step.position,
         "point": step.trial.point.name,
         "run": step.trial.record,
+        "box": step.trial.box,
         "reused": step.trial.reused,
         "observation": seen.value if seen else None,
         "verdict": {key: verdict[key] for key in shown if key in verdict},

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
 from patchbisect.bisection.bench import Bench
+from patchbisect.bisection.judging import is_transient
 from patchbisect.errors import BoxError
 from patchbisect.model import Base, Patch, Point
 from patchbisect.trial import Trial
+
+MOST_VOIDS = 3
+"""Void launches in a row after which a box is left out, if there is another: it holds up the search."""
 
 
 class Fleet:
@@ -26,6 +31,8 @@ class Fleet:
         self._free = list(self.benches)
         """Boxes at rest, the one that rests longest first."""
         self._usable = set(self.benches)
+        self._voids: Counter[str] = Counter()
+        """By box: void launches in a row."""
 
     @property
     def width(self) -> int:
@@ -72,9 +79,14 @@ class Fleet:
         wanted = {box} if box else set(self.benches)
         while (name := self._take(wanted)) is not None:
             try:
-                return self.benches[name].launch(point, purpose=purpose, settle=settle, record=record, box=box)
+                trial = self.benches[name].launch(point, purpose=purpose, settle=settle, record=record, box=box)
             except BoxError as error:
                 self._leave_out(name, error)
+                # Boxes may share a directory, and there the id is that of the launch that failed.
+                record = ""
+            else:
+                self._count(name, trial)
+                return trial
             finally:
                 self._give_back(name)
         raise BoxError(f"box {box} is left out" if box else "no box is left", remedy="invoke doctor")
@@ -99,10 +111,22 @@ class Fleet:
                 self._free.append(name)
             self._changed.notify_all()
 
+    def _count(self, name: str, trial: Trial) -> None:
+        """Leave out a box where launch after launch is void."""
+        with self._changed:
+            self._voids[name] = self._voids[name] + 1 if is_transient(trial.verdict) else 0
+            if self._voids[name] < MOST_VOIDS or self._usable <= {name}:
+                return
+            self._usable.discard(name)
+        self._tell_left_out(name, f"{MOST_VOIDS} launches in a row were void there, the last: {trial.verdict.why}")
+
     def _leave_out(self, name: str, error: BoxError) -> None:
         """Raises ``error`` where it was the last box."""
         with self._changed:
             self._usable.discard(name)
             if not self._usable:
                 raise error
-        self.notify(f"box {name} is left out from now on: {error.message}")
+        self._tell_left_out(name, error.message)
+
+    def _tell_left_out(self, name: str, why: str) -> None:
+        self.notify(f"box {name} is left out from now on: {why}")

@@ -156,10 +156,13 @@ class _Bisection:
         against = refuted(self.ground, guilt.changes, proof, needed=guilt.needed)
         doubted = [(self.ground.spot(on), seen) for on, seen in against]
         if Claim.WITHOUT_CULPRIT_GOOD in claims:
-            # It fails where it should not: perhaps everything does by now.
+            # It fails where it should not: perhaps everything does by now, on the box where it failed.
+            where = next(
+                (step.trial.box for step in proof if step.claim is Claim.WITHOUT_CULPRIT_GOOD and step.trial), ""
+            )
             for spot, wanted in self.course.sentinels:
                 if not spot.on:
-                    self.course.sentinel(spot, wanted, why="the proof disagrees with the search")
+                    self.course.sentinel(spot, wanted, why="the proof disagrees with the search", box=where)
         own = [(guilt.stop, Observation.BAD), (guilt.parent, Observation.GOOD)]
         if self.course.rates.kind != "deterministic":
             doubted += own

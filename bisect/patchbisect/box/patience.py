@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable
 
@@ -28,6 +29,11 @@ class Patience:
         self._lost_at: float | None = None
         self._pause_s = FIRST_PAUSE_S
         self._given_up = False
+        self._hurried = threading.Event()
+
+    def hurry(self) -> None:
+        """Have none from now on: who waits in another thread tries once more."""
+        self._hurried.set()
 
     def renew(self) -> None:
         """Something came over the link: patience begins anew."""
@@ -44,11 +50,11 @@ class Patience:
         if self._lost_at is None:
             log.warning("%s; connecting again", lost.message)
             self._lost_at = now
-        if self._given_up or now - self._lost_at + self._pause_s > self._seconds():
+        if self._given_up or self._hurried.is_set() or now - self._lost_at + self._pause_s > self._seconds():
             self._given_up = True
             raise lost
         try:
-            time.sleep(self._pause_s * random.uniform(0.8, 1.2))
+            self._hurried.wait(self._pause_s * random.uniform(0.8, 1.2))
         except BaseException:
             self._given_up = True
             raise

@@ -302,9 +302,10 @@ def _deciding(finding: Json) -> str:
 
 
 def trials_table(trials: Sequence[Json]) -> RenderableType:
-    """Every launch in its order: which point, why, what it said, what the search was told. Where that is too wide, on
-    two lines each.
+    """Every launch in its order: which point, why, what it said, what the search was told, on which box where there
+    are several. Where that is too wide, on two lines each.
     """
+    several = len({trial.get("box") for trial in trials} - {None, ""}) > 1
     rows = [
         {
             "#": Text(str(number)),
@@ -314,13 +315,15 @@ def trials_table(trials: Sequence[Json]) -> RenderableType:
             "verdict": Text(printable(outcome(trial["verdict"]))),
             "s": Text(_seconds(trial.get("seconds"))),
             "run": Text(trial["run"]),
+            **({"box": Text(trial.get("box", ""))} if several else {}),
         }
         for number, trial in enumerate(trials, start=1)
     ]
     narrow = table("#>", "told=", "verdict, point", "run, why=")
     for row, trial in zip(rows, trials, strict=True):
         took = f", {row['s']} s" if row["s"] else ""
-        beside = "\n".join((f"{trial['purpose']}{took}", *_known(trial)))
+        where = [f"on {trial['box']}"] if several and trial.get("box") else []
+        beside = "\n".join((f"{trial['purpose']}{took}", *_known(trial), *where))
         add(
             narrow,
             row["#"],

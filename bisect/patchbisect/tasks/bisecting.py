@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import invoke
 
-from patchbisect.errors import UsageError
+from patchbisect.errors import BoxError, UsageError
 from patchbisect.tasks.face import console, emit, negative, say, task
 from patchbisect.tasks.lab import mirror_of, prepared, rig_of
 
@@ -298,11 +298,21 @@ def on_paper(project: Project, asked: Asked) -> Shut:
 def rigs_of(
     project: Project, *, mirror: Mirror, boxes: Sequence[str], reason: str, wait_s: float = 0.0
 ) -> Iterator[list[Rig]]:
-    """All of these boxes, ours until the end; ``""`` is the default one."""
+    """These boxes, ours until the end; ``""`` is the default one. One that cannot be had is left out, but not all.
+
+    Raises BoxError for the last one where none can be had; UsageError for an unknown one.
+    """
+    wanted = list(dict.fromkeys(boxes))
+    rigs: list[Rig] = []
     with ExitStack() as stack:
-        yield [
-            stack.enter_context(rig_of(project, mirror=mirror, box=box, reason=reason, wait_s=wait_s)) for box in boxes
-        ]
+        for box in wanted:
+            try:
+                rigs.append(stack.enter_context(rig_of(project, mirror=mirror, box=box, reason=reason, wait_s=wait_s)))
+            except BoxError as error:
+                if not rigs and box == wanted[-1]:
+                    raise
+                say(f"note: {error.message}; going on without it")
+        yield rigs
 
 
 def told(finding: Finding, *, journal: Journal, json: bool) -> None:
