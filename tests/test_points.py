@@ -334,7 +334,7 @@ def record_of(project, identifier=RUN, **changes):
             **changes,
         }
     )
-    record = Record(id=identifier, created="2026-01-01", box="local", point=entry, content_id="c", verdict={})
+    record = Record(id=identifier, created="2026-01-01T00:00:00+00:00", box="local", point=entry, content_id="c", verdict={"outcome": "ready"})
     store = Store(project.root / ".patchbisect" / "runs")
     store.save(record, Attachments(patches={patch.name: format_patch(patch) for patch in project.patches}))
     return store
@@ -382,7 +382,7 @@ def test_a_resolver_of_a_project_finds_its_runs(project, monkeypatch):
     record_of(project)
     loaded = load_project(project.root)
     resolver = PointResolver.of(loaded, mirror=Mirror(project.state, source="git", clone=str(project.upstream.path)))
-    assert resolver.resolve("run:r1").point.flags["api-key"] == "today"
+    assert resolver.resolve(f"run:{RUN}").point.flags["api-key"] == "today"
 
 
 @pytest.mark.parametrize(
