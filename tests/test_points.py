@@ -334,7 +334,14 @@ def record_of(project, identifier=RUN, **changes):
             **changes,
         }
     )
-    record = Record(id=identifier, created="2026-01-01T00:00:00+00:00", box="local", point=entry, content_id="c", verdict={"outcome": "ready"})
+    record = Record(
+        id=identifier,
+        created="2026-01-01T00:00:00+00:00",
+        box="local",
+        point=entry,
+        content_id="c",
+        verdict={"outcome": "ready"},
+    )
     store = Store(project.root / ".patchbisect" / "runs")
     store.save(record, Attachments(patches={patch.name: format_patch(patch) for patch in project.patches}))
     return store
