@@ -72,7 +72,7 @@ def test_a_new_launch_begins_anew_and_its_time_tells_how_long_is_left() -> None:
     search = {"changes": 64, "candidates": 16, "confidence": 0.8, "launches": 4, "expected": 9.2}
     board.apply({"kind": "search", **search})
     assert board.seconds_to_go == pytest.approx(520.0)
-    assert "16 of 64 changes left to suspect, 80% sure, launch 5 of about 10, about 9 min to go" in shown(board)
+    assert "16 of 64 changes left to suspect, launch 5 of about 10, about 9 min to go" in shown(board)
 
 
 def test_gpus_are_bars_of_the_most_seen() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from patchbisect.config import DEMO, Project, remedy_for
 from patchbisect.errors import UsageError
-from patchbisect.journal import Entry, Journal
+from patchbisect.journal import Entry, Journal, newest
 from patchbisect.wire import Json
 
 
@@ -31,15 +32,40 @@ def journal_named(directory: Path, identifier: str) -> Journal | None:
     return Journal(directory / hits[0] / "journal.jsonl") if hits else None
 
 
+def journal_of_any(project: Project, name: str) -> Journal:
+    """The bisection of that name, to read: ``last`` is the one begun last, ``demo`` the demo's. Raises UsageError."""
+    own, shown = project.bisections, project.demo.bisections
+    if name in ("last", DEMO):
+        directory = own if name == "last" else shown
+        if journal := newest(directory):
+            return journal
+        remedy = f"the demo's is called '{DEMO}'" if name == "last" and newest(shown) else "invoke bisect makes one"
+        raise UsageError("there is no bisection yet", remedy=remedy)
+    if journal := journal_named(own, name) or journal_named(shown, name):
+        return journal
+    raise UsageError(f"no bisection '{name}'", remedy=remedy_for(name, identifiers(own)))
+
+
 def finding_of(journal: Journal) -> Json:
     """The document of ``bisect --json`` that ended it. Raises UsageError while the bisection is open."""
-    answers = _answers(journal)
-    if not answers:
+    entries = list(journal.entries())
+    last = next((n for n in reversed(range(len(entries))) if entries[n].event == "answer"), None)
+    if last is None:
         raise UsageError(
             f"bisection {journal.identifier} has no answer yet",
             remedy=f"invoke bisect --resume --of {journal.identifier}, or invoke watch",
         )
-    return {"id": journal.identifier, "at": answers[-1].at, **answers[-1].data["finding"]}
+    amended = [text for entry in entries[last + 1 :] if (text := _amendment(entry))]
+    return {"id": journal.identifier, "at": entries[last].at, **entries[last].data["finding"], "amended": amended}
+
+
+def _amendment(entry: Entry) -> str:
+    """What a person said after the answer, that may make it another one."""
+    if entry.event == "undo":
+        return f"{entry.data['record']} was taken back"
+    if entry.event == "mark":
+        return f"{entry.data['point']} was marked {entry.data['observation']}"
+    return f"{entry.data['point']} is no longer marked" if entry.event == "unmark" else ""
 
 
 def _answers(journal: Journal) -> list[Entry]:

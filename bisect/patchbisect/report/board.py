@@ -188,7 +188,8 @@ def _lane(lane: Lane, *, clock: float, highest_gb: float) -> Iterator[Renderable
 def _search_line(board: Board) -> str:
     search = board.search
     words = [f"{search['candidates']} of {search['changes']} changes left to suspect"]
-    if search.get("confidence") is not None:
+    # The search may also be sure that it is one of several.
+    if search.get("confidence") is not None and search["candidates"] == 1:
         words.append(f"{search['confidence']:.0%} sure")
     done, expected = search["launches"], math.ceil(search["expected"])
     words.append(f"launch {done + 1} of about {expected}" if expected > done else f"{done} launches")

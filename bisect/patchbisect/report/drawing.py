@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from patchbisect.report.reading import Part, Span
+from patchbisect.report.story import left_after
 from patchbisect.wire import Json
 
 T = TypeVar("T")
@@ -168,7 +169,6 @@ def narrowing(
     steps = [trial for trial in trials if trial["position"] is not None and trial["observation"]][:_MOST_ROWS]
     if not steps or changes < 1:
         return None
-    low, high = 0, changes
     drawing = Drawing(
         title="What was left after each launch" if certain else "Every launch along the timeline",
         summary="one row a launch" + ("; the bar covers the changes that it could still be" if certain else ""),
@@ -177,13 +177,10 @@ def narrowing(
     unit = width / changes
     row = 16.0
     y = 10.0
-    for number, trial in enumerate(steps, start=1):
+    spans = left_after(steps, changes=changes, fix=fix)
+    for number, (trial, (low, high)) in enumerate(zip(steps, spans, strict=True), start=1):
         position, observation = trial["position"], trial["observation"]
-        if observation == ("bad" if fix else "good"):
-            low = max(low, position)
-        elif observation in ("good", "bad"):
-            high = min(high, position)
-        left = max(high - low, 0)
+        left = high - low
         css, word = _OBSERVED[observation]
         drawing.labels.append(Label(_LEFT - 10, y + 11, f"{number}  {trial['purpose']}"[:22], anchor="end"))
         drawing.lines.append(Line(_LEFT, y + 7, _LEFT + width, y + 7, "axis"))

@@ -12,7 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from patchbisect.report.page import Page
 from patchbisect.report.tables import printable
 
-_SIGNS = {"confirmed": "✅", "refuted": "❌", "open": "➖", "good": "✅", "bad": "❌", "skip": "❔", "void": "➖"}
+_SIGNS = {
+    "confirmed": "✅",
+    "refuted": "❌",
+    "open": "➖",
+    "good": "✅",
+    "bad": "❌",
+    "skip": "❔",
+    "void": "➖",
+    "untold": "➖",
+}
 # GitHub takes 65,536 characters of an issue: these keep the longest report below it.
 _MOST_ROWS = 60
 _MOST_DIFF_LINES = 150
@@ -64,7 +73,7 @@ def _trials(page: Page) -> Iterator[str]:
     for trial in page.trials[:_MOST_ROWS]:
         cells = (trial.point, trial.verdict, trial.run)
         point, verdict, run = (code(cell).replace("|", "\\|") for cell in cells)
-        told = f"{_SIGNS[trial.observation]} {trial.observation}"
+        told = f"{_SIGNS[trial.observation]} {trial.observation.replace('untold', 'not judged')}"
         yield f"| {trial.number} | {trial.purpose} | {point} | {told} | {verdict} | {trial.seconds} | {run} |"
     if len(page.trials) > _MOST_ROWS:
         yield f"\n{len(page.trials) - _MOST_ROWS} more are in the full report."

@@ -18,6 +18,7 @@ from patchbisect.report.tables import printable
 from patchbisect.report.text import (
     beside,
     machine_words,
+    observed,
     outcome,
     package_words,
     packages,
@@ -26,7 +27,7 @@ from patchbisect.report.text import (
     surely,
     together,
 )
-from patchbisect.report.words import BREAK, Words, until_word, words_of
+from patchbisect.report.words import ANSWERS, BREAK, Words, next_step, until_word, words_of
 from patchbisect.wire import Json
 
 # What keeps a page under a megabyte whatever the log holds: lines around the deciding one, characters of a line,
@@ -136,13 +137,6 @@ class Page:
 
 # --- a bisection ---------------------------------------------------------------------------------------------------
 
-ANSWERS = {
-    "set": "One of several changes",
-    "none": "No change is guilty",
-    "inconclusive": "Not decided",
-    "endpoint-failed": "The range cannot be searched",
-}
-
 
 def of_finding(finding: Json, store: Store) -> Page:
     """The page of a bisection. A record that is no longer there is left out, not an error."""
@@ -162,7 +156,7 @@ def of_finding(finding: Json, store: Store) -> Page:
         words=words,
         answer=_answer(finding, words),
         headline=shortened(_headline(finding), _SHORT),
-        tone=words.tone if finding["answer"] == "found" or finding.get("together") else "open",
+        tone=words.tone if _is_named(finding) else "open",
         facts=tuple(_answer_facts(finding)),
         deciding=shortened(bad["verdict"]["deciding"]["text"], _SHORT)
         if bad and bad["verdict"].get("deciding")
@@ -190,7 +184,13 @@ def of_finding(finding: Json, store: Store) -> Page:
     )
 
 
+def _is_named(finding: Json) -> bool:
+    return bool(finding["answer"] == "found" or finding.get("together")) and not finding.get("amended")
+
+
 def _answer(finding: Json, words: Words) -> str:
+    if finding.get("amended"):
+        return "Answered before something was taken back"
     if finding.get("together"):
         return words.found_set
     return words.found if finding["answer"] == "found" else ANSWERS.get(finding["answer"], str(finding["answer"]))
@@ -231,6 +231,8 @@ def _answer_facts(finding: Json) -> Iterator[tuple[str, str]]:
         yield "Breaks it too", shortened(together(other), _SHORT)
     for name, value in beside(finding):
         yield name.capitalize(), shortened(value, 2 * _SHORT)
+    if step := next_step(finding):
+        yield "Next", step
     between = words_of(finding).between.format(good=finding["good"], bad=finding["bad"])
     yield "Between", f"{between}, {len(finding['timeline'])} changes"
 
@@ -282,7 +284,7 @@ def _trial_rows(trials: Sequence[Json]) -> Iterator[TrialRow]:
             purpose=f"{trial['purpose']}, known before" if trial.get("reused") else trial["purpose"],
             why=shortened(trial.get("why") or "", _SHORT),
             point=trial["point"],
-            observation=trial["observation"] or "void",
+            observation=observed(trial),
             verdict=shortened(outcome(trial["verdict"]), _SHORT),
             seconds=f"{seconds:.1f}" if seconds is not None else "",
             run=run,

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from patchbisect.report.tables import Column, Fitted, Folding, add, fields, printable, prose, table
-from patchbisect.report.words import Words, until_word, words_of
+from patchbisect.report.words import ANSWERS, Words, next_step, until_word, words_of
 
 Json = Mapping[str, Any]
 
@@ -231,18 +231,26 @@ def _answer(finding: Json) -> RenderableType:
             Text(printable(finding["culprit"]["title"]), style=f"bold {_FOUND_COLOUR[words_of(finding).tone]}"),
         )
         if finding["culprit"]
-        else ("answer", Text(finding["answer"], style="bold yellow")),
+        else _without_culprit(finding),
         ("because", finding["reason"]),
     ]
     if found or finding["answer"] == "set":
         rows.append(("sure", surely(finding)))
     if not finding["culprit"]:
-        kind = "together" if finding.get("together") else "candidate"
-        rows += [(kind, candidate["title"]) for candidate in finding["candidates"][:12]]
+        rows += [("candidate", each["title"]) for each in finding["candidates"][:12] if not finding.get("together")]
     rows += [("also", together(other)) for other in finding.get("others", ())[:12]]
     rows += beside(finding)
     rows.append(("line", shortened(_deciding(finding), 300)))
+    rows.append(("next", next_step(finding)))
     return fields(rows)
+
+
+def _without_culprit(finding: Json) -> tuple[str, Text]:
+    words = words_of(finding)
+    if finding.get("together"):
+        shown = Text(printable(together(finding["candidates"])), style=f"bold {_FOUND_COLOUR[words.tone]}")
+        return words.together, shown
+    return "answer", Text(f"{finding['answer']}: {ANSWERS[finding['answer']]}", style="bold yellow")
 
 
 def together(changes: Sequence[Json]) -> str:
@@ -311,7 +319,7 @@ def trials_table(trials: Sequence[Json]) -> RenderableType:
             "#": Text(str(number)),
             "why": Text(", ".join((trial["purpose"], *_known(trial)))),
             "point": Text(printable(trial["point"])),
-            "told": coloured(trial["observation"] or "void", (trial["observation"] or "void").upper()),
+            "told": coloured(observed(trial), observed(trial).upper().replace("UNTOLD", "-")),
             "verdict": Text(printable(outcome(trial["verdict"]))),
             "s": Text(_seconds(trial.get("seconds"))),
             "run": Text(trial["run"]),
@@ -334,6 +342,11 @@ def trials_table(trials: Sequence[Json]) -> RenderableType:
     names = list(rows[0]) if rows else []
     wide = (Column(name, tuple(row[name] for row in rows), right=name in ("#", "s")) for name in names)
     return Folding(tuple(wide), narrow)
+
+
+def observed(trial: Json) -> str:
+    """What the search was told: an observation, ``void``, or ``untold`` where it was not known yet what is bad."""
+    return trial["observation"] or ("void" if trial["verdict"]["outcome"] == "void" else "untold")
 
 
 def _known(trial: Json) -> list[str]:

@@ -15,6 +15,8 @@ class Words:
     parent: str
     found: str
     found_set: str
+    together: str
+    """What those that only together make it are called."""
     diff: str
     first: str
     between: str
@@ -35,6 +37,7 @@ BREAK = Words(
     parent="parent",
     found="Culprit found",
     found_set="Culprits found: they break it only together",
+    together="culprits",
     diff="The culprit's change",
     first="the good end",
     between="{good} (good) and {bad} (bad)",
@@ -52,6 +55,7 @@ FIX = Words(
     parent="before it",
     found="Fix found",
     found_set="Fix found: these repair it only together",
+    together="fixes",
     diff="The change that repairs it",
     first="the older end",
     between="{good} (older, fails) and {bad} (newer, starts)",
@@ -63,6 +67,45 @@ FIX = Words(
     },
     tone="good",
 )
+
+
+ANSWERS = {
+    "set": "One of several changes",
+    "none": "No change is guilty",
+    "inconclusive": "Not decided",
+    "endpoint-failed": "The range cannot be searched",
+}
+
+
+def next_step(finding: Mapping[str, Any]) -> str:
+    """What to do where nothing, or not one thing, was named; empty where a culprit is."""
+    if amended := finding.get("amended"):
+        return f"{'; '.join(amended)} after this answer: invoke bisect --resume --of {finding['id']} answers anew"
+    answer = finding["answer"]
+    if answer == "set" and not finding.get("together"):
+        return (
+            "say of a point between them what you know (invoke bisect.mark K good), or mend what keeps it from starting"
+        )
+    if answer == "none" and finding["trials"]:
+        return "compare a start that failed with one that did not (invoke diff-runs), and look at the machine"
+    if answer == "none":
+        return "name ends that differ; what differs outside of code and settings is found by invoke diff-runs RUN RUN"
+    if answer == "inconclusive":
+        return (
+            "ask again with a larger budget, or with --rates unknown where launches contradict each other: "
+            "what was launched is remembered"
+        )
+    if answer != "endpoint-failed":
+        return ""
+    verdict = finding["trials"][-1]["verdict"] if finding["trials"] else {}
+    if verdict.get("outcome") == "void":
+        return str(verdict.get("advice", "")) or "mend what the end says, and ask again"
+    if finding["trials"] and finding["trials"][-1]["purpose"].startswith("good end"):
+        return "name an older end that starts, or let --follow-baseline search what changed since this one last did"
+    return (
+        "name the start that failed as it was then (--bad run:ID, or its flags with --bad-set), "
+        "or raise --repeats where it fails now and then"
+    )
 
 
 def words_of(finding: Mapping[str, Any]) -> Words:

@@ -385,18 +385,30 @@ def journal_of(of: str) -> tuple[Project, Journal, Asked]:
 
 @task(help={**_OF, "json": "print one JSON document"})
 def log(ctx: invoke.Context, of: str = "last", json: bool = False) -> None:
-    """Print a bisection's journal: every intent, trial and answer.
+    """Tell a bisection from its journal: what was asked, each launch and why, what it said, what was left, the answer.
 
     Example: invoke bisect.log
     """
-    _, journal, _ = journal_of(of)
-    entries = [{"at": entry.at, "event": entry.event, **entry.data} for entry in journal.entries()]
+    from patchbisect.config import load_project
+    from patchbisect.records import Store
+    from patchbisect.report.bisections import journal_of_any
+    from patchbisect.report.story import page, told
+    from patchbisect.wire import Json
+
+    project = load_project()
+    journal = journal_of_any(project, of)
     if json:
-        emit(entries)
+        emit([{"at": entry.at, "event": entry.event, **entry.data} for entry in journal.entries()])
         return
-    for entry in entries:
-        shown = [str(entry[key]) for key in ("purpose", "point", "observation", "record") if entry.get(key)]
-        print(f"{entry['at']}  {entry['event']:8}  {'  '.join(shown)}")
+    store = Store.of(project)
+
+    def known(run: str) -> Json | None:
+        try:
+            return store.load(run).model_dump(mode="json")
+        except UsageError:
+            return None
+
+    console().print(page(told(journal.entries(), known=known)))
 
 
 @task(help={**_OF, "json": "print one JSON document"})
@@ -476,15 +488,15 @@ def why(ctx: invoke.Context, run: str, of: str = "last", json: bool = False) -> 
     Example: invoke bisect.why 20261129-185001-1f0a
     """
     from patchbisect.bisection import reasons_of
+    from patchbisect.config import load_project
+    from patchbisect.report.bisections import journal_of_any
+    from patchbisect.report.tables import fields
 
-    _, journal, _ = journal_of(of)
-    document = reasons_of(journal, run)
+    document = reasons_of(journal_of_any(load_project(), of), run)
     if json:
         emit(document)
         return
-    for name, value in document.items():
-        if value:
-            print(f"{name:10} {value}")
+    console().print(fields([(name, "yes" if value is True else value) for name, value in document.items()]))
 
 
 collection = invoke.Collection("bisect", bisect, log, replay, undo, mark, why)
