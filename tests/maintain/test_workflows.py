@@ -64,33 +64,81 @@ def test_no_job_that_runs_the_pull_request_may_write() -> None:
             assert "secrets." not in str(job)
 
 
-def test_the_steps_of_a_review_do_what_they_say(tmp_path: Path) -> None:
-    clone = tmp_path / "clone"
-    git(tmp_path, "clone", "-q", "--no-hardlinks", str(ROOT), str(clone))
-    (clone / "patchbisect").write_text(f'#!/bin/sh\nexec {SCRIPTS / "patchbisect"} "$@"\n')
-    (clone / "patches" / "0004-not-enough-memory-numbers.patch").unlink()
-    summary = tmp_path / "summary.md"
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone of this repository, whose tasks are those under test."""
+    folder = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--no-hardlinks", str(ROOT), str(folder))
+    (folder / "patchbisect").write_text(f'#!/bin/sh\nexec {SCRIPTS / "patchbisect"} "$@"\n')
+    return folder
+
+
+def reviewed(clone: Path, *, workflow: Path = ROOT / ".github/workflows/queue.yml") -> dict[str, int]:
+    """Commit what was changed, and run the review's steps as they are written; gives their exit codes by name."""
     env = {
         **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
         "BASE": git(clone, "rev-parse", "HEAD"),
-        "GITHUB_STEP_SUMMARY": str(summary),
+        "GITHUB_STEP_SUMMARY": str(clone.parent / "summary.md"),
         "PATCHBISECT_HOME": str(ROOT / ".patchbisect"),
+        "PATH": f"{SCRIPTS}:{os.environ['PATH']}",
     }
-    git(clone, "commit", "-q", "-a", "-m", "Drop one")
-    steps = yaml.safe_load((clone / ".github/workflows/queue.yml").read_text())["jobs"]["review"]["steps"]
-    for step in steps:
-        if "run" in step and step["name"] != "Apply the queue":
-            shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+    git(clone, "add", "-A")
+    git(clone, "commit", "-q", "-m", "The pull request")
+    statuses = {}
+    for step in yaml.safe_load(workflow.read_text())["jobs"]["review"]["steps"]:
+        if "run" in step and step["name"] not in ("Install", "Apply the queue"):
+            # What GitHub runs a step with that names no shell.
+            (clone.parent / "step.sh").write_text(step["run"])
+            shell = ["bash", "-e", str(clone.parent / "step.sh")]
             done = subprocess.run(shell, cwd=clone, env=env, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"{step['name']}: {done.stdout}{done.stderr}"
-    assert "| `0004-not-enough-memory-numbers`" in summary.read_text()
-    assert "| removed |" in summary.read_text()
-    assert (clone / "review.md").read_text() == summary.read_text()
+            statuses[step["name"]] = done.returncode
+    assert (clone / "review.md").read_text() == (clone.parent / "summary.md").read_text()
+    return statuses
+
+
+def test_the_steps_of_a_review_do_what_they_say(clone: Path) -> None:
+    (clone / "patches" / "0004-not-enough-memory-numbers.patch").unlink()
+    assert reviewed(clone) == {"Lint": 0, "Review": 0}
+    told = (clone / "review.md").read_text()
+    assert "| `0004-not-enough-memory-numbers`" in told
+    assert "| removed |" in told
+
+
+def test_the_steps_that_init_writes_do_it_too(started: Path, clone: Path) -> None:
+    (clone / "patches" / "0004-not-enough-memory-numbers.patch").unlink()
+    assert reviewed(clone, workflow=started / ".github/workflows/queue.yml") == {"Lint": 0, "Review": 0}
+    assert "| removed |" in (clone / "review.md").read_text()
+
+
+def test_a_queue_that_cannot_be_read_is_told_in_the_review_too(clone: Path) -> None:
+    path = clone / "patches" / "0002-memory-probe.patch"
+    path.write_bytes(path.read_bytes().replace(b"Kind: instrumentation", b"Kind: ```@everyone"))
+    assert reviewed(clone) == {"Lint": 1, "Review": 2}
+    told = (clone / "review.md").read_text()
+    assert "It cannot be read" in told
+    assert "patches/0002-memory-probe.patch:" in told
+    assert "````text\n" in told
+
+
+def test_both_workflows_are_one(started: Path) -> None:
+    """But for how the program gets there."""
+    ours, theirs = (
+        yaml.safe_load((root / ".github/workflows/queue.yml").read_text().replace("./patchbisect", "patchbisect"))
+        for root in (ROOT, started)
+    )
+    assert theirs["jobs"]["comment"] == ours["jobs"]["comment"]
+    assert [step for step in theirs["jobs"]["review"]["steps"] if step.get("name") != "Install"] == ours["jobs"][
+        "review"
+    ]["steps"]
+    assert theirs["permissions"] == ours["permissions"] == {}
 
 
 def test_a_started_queue_is_one(started: Path) -> None:
     names = {str(path.relative_to(started)) for path in started.rglob("*") if path.is_file()}
-    assert names == {".gitignore", ".github/workflows/queue.yml", "invoke.yaml", "patches/pin.toml", "tasks.py"}
+    assert names == {
+        *(".gitignore", ".pre-commit-config.yaml", "invoke.yaml", "patches/pin.toml", "tasks.py"),
+        *(".github/CODEOWNERS", ".github/pull_request_template.md", ".github/workflows/queue.yml"),
+    }
     env = {**os.environ, "PATCHBISECT_HOME": str(ROOT / ".patchbisect")}
     done = subprocess.run(
         [str(SCRIPTS / "invoke"), "lint"], cwd=started, env=env, capture_output=True, text=True, check=False

@@ -17,6 +17,11 @@ _LONGEST_DIFF = 400
 _LONGEST_COMMENT = 60_000
 """Characters. GitHub refuses a comment of more than 65536."""
 
+_MOST_ROWS = 60
+"""Patches in one table. Arbitrary: with cells as long as they may be, a comment still holds it."""
+_LONGEST_CELL = 160
+_LONGEST_LINE = 400
+
 
 class What(StrEnum):
     """What became of a patch between two states of the queue."""
@@ -164,24 +169,39 @@ def markdown(review: Review) -> str:
         before, after = review.pin_before, review.pin_after
         lines += [f"**The pin moves**: {_pin(before)} -> {_pin(after)}", ""]
     lines += ["| patch | what | kind | risks |", "| --- | --- | --- | --- |"]
-    for change in review.changes:
+    for change in review.changes[:_MOST_ROWS]:
         patch = change.after or change.before
         assert patch is not None
         what = f"{change.what}{f' (was {change.moved_from})' if change.moved_from else ''}"
         risks = "; ".join(risks_of(change, facts)) or "-"
         lines.append(f"| `{change.name}` {_cell(patch.subject)} | {what} | {patch.trailer('Kind')} | {_cell(risks)} |")
+    if len(review.changes) > _MOST_ROWS:
+        lines += ["", f"... and {len(review.changes) - _MOST_ROWS} more. `patchbisect review` shows them."]
     lines += ["", *_proof_lines(review), "", *_finding_lines(review.findings)]
     text = "\n".join(lines)
     left_out: list[str] = []
-    for change in review.changes:
+    for change in review.changes[:_MOST_ROWS]:
         detail = "\n".join(_detail(change, facts))
         if len(text) + len(detail) > _LONGEST_COMMENT:
             left_out.append(f"`{change.name}`")
         elif detail:
             text += "\n" + detail
     if left_out:
-        text += f"\n\nToo long to show here: {', '.join(left_out)}. `invoke review` shows them."
-    return text + "\n"
+        text += f"\n\nToo long to show here: {', '.join(left_out)}. `patchbisect review` shows them."
+    return _utf8(text) + "\n"
+
+
+def refused_markdown(base: str, why: str) -> str:
+    """What stands in the place of a review of a queue that cannot be read."""
+    lines = why.split("\n")
+    shown = "\n".join(line[:_LONGEST_LINE] for line in lines[:_MOST_ROWS])
+    left = f"\n\n... and {len(lines) - _MOST_ROWS} more." if len(lines) > _MOST_ROWS else ""
+    return _utf8(f"### Patch queue against `{_code(base)}`\n\nIt cannot be read:\n\n{_fence(shown, 'text')}{left}\n")
+
+
+def _utf8(text: str) -> str:
+    """Bytes of a patch that are not UTF-8 are shown as the replacement character."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _pin(pin: Pin) -> str:
@@ -253,9 +273,12 @@ def _fence(text: str, language: str) -> str:
 
 def _cell(text: str) -> str:
     """Text from a patch inside a table: no new column, no markup of its own, nobody mentioned."""
-    for char in "\\`*_[]<>|":
+    text = text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}..."
+    for char in "\\`*_[]<>|~":
         text = text.replace(char, f"\\{char}")
-    return text.replace("\n", " ").replace("@", "@\u200b")
+    for char in "@#":
+        text = text.replace(char, f"{char}\u200b")
+    return text.replace("\n", " ")
 
 
 def _code(text: str) -> str:

@@ -141,12 +141,19 @@ def review(ctx: invoke.Context, base: str = "main", head: str = "", markdown: bo
     Example: invoke review --base main --markdown
     """
     from patchbisect.config import load_project
+    from patchbisect.errors import UsageError
     from patchbisect.maintain.review import markdown as as_markdown
-    from patchbisect.maintain.review import risks_of
+    from patchbisect.maintain.review import refused_markdown, risks_of
     from patchbisect.maintain.reviewing import review_against
 
     project = load_project()
-    found = review_against(project, base, mirror=mirror_of(project), head=head)
+    try:
+        found = review_against(project, base, mirror=mirror_of(project), head=head)
+    except UsageError as error:
+        if markdown:
+            # A pull request shows what is wrong with it, too.
+            sys.stdout.write(refused_markdown(base, error.message))
+        raise
     by_name = {fact.patch.name: fact for fact in found.facts}
     if json:
         emit(
@@ -185,6 +192,7 @@ def review(ctx: invoke.Context, base: str = "main", head: str = "", markdown: bo
         "commit": "the pin's full commit id",
         "release": "the release that has the same code",
         "wheel-sha256": "the checksum of that release's wheel",
+        "install": "what the workflow gives to pip (default: the commit that runs here)",
         "json": workshop.JSON,
     }
 )
@@ -196,9 +204,12 @@ def init(
     commit: str = "",
     release: str = "",
     wheel_sha256: str = "",
+    install: str = "",
     json: bool = False,
 ) -> None:
-    """Start a queue in a repository of your own: pin, settings, tasks, workflow. Files that are there stay.
+    """Start a queue in a repository of your own: pin, settings, tasks, and what looks after it in pull requests.
+
+    Files that are there stay.
 
     Example: invoke init ../my-sglang-patches
     """
@@ -211,12 +222,16 @@ def init(
         url = upstream or SGLANG.upstream
         pin = Pin(upstream=url, tag=tag, commit=commit, release=release, wheel_sha256=wheel_sha256)
     parse_pin(format_pin(pin), filename="the pin")
-    written = start_queue(Path(dir), pin=pin)
+    started = start_queue(Path(dir), pin=pin, install=install)
     if json:
-        emit({"dir": dir, "written": written})
+        emit({"dir": dir, "written": started.written, "kept": started.kept, "notes": started.notes})
         return
-    for path in written:
+    for path in started.written:
         console().print(f"+ {Path(dir) / path}", markup=False)
+    for path in started.kept:
+        console().print(f"= {Path(dir) / path} (was there)", markup=False)
+    for note in started.notes:
+        say(note)
 
 
 TASKS = (
