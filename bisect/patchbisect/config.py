@@ -24,6 +24,8 @@ PIN_FILE = Path("patches") / "pin.toml"
 DEMO = "demo"
 """Names the demo's last run or bisection, and the part of the state that keeps them."""
 
+OtherWheels = Literal["refuse", "build", "ignore"]
+
 FlagValue = bool | int | float | str | tuple[str, ...]
 
 
@@ -101,6 +103,13 @@ class BoxConfig(_Settings):
     """The user's own SGLang clone on the box: base commits and built files are taken from it; never written."""
     gpus: tuple[int, ...] = ()
     """GPUs that belong to this box, by the numbers of ``nvidia-smi``; its servers see no others. Empty: all."""
+    other_wheels: OtherWheels | None = None
+    """What becomes of a base that needs other wheels than the box has: ``refuse`` it as untestable, ``build`` an
+    environment for it on the box, or ``ignore`` that. Default: refuse; for the embedded box, ignore."""
+    pip_args: tuple[str, ...] = ()
+    """More arguments for pip where it builds such an environment: ``[--find-links, /srv/wheels]``."""
+    environments_gb: float | None = None
+    """What these environments may take on the box (GiB); those not used for longest are dropped. Default: 60."""
     env: Mapping[str, Quoted] = Field(default_factory=dict)
     """Variables of every server on this box, below the profile's own."""
     pythonpath: tuple[str, ...] = ()
@@ -125,6 +134,10 @@ class BoxConfig(_Settings):
     """What ``build`` makes its files from, as paths in SGLang's repository."""
     build: tuple[str, ...] = ()
     """Command that builds what git does not track, when its sources differ from the checkout's."""
+
+    @property
+    def wheels_policy(self) -> OtherWheels:
+        return self.other_wheels or ("ignore" if self.embedded else "refuse")
 
 
 class Profile(_Settings):

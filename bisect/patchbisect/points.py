@@ -13,19 +13,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from packaging.version import InvalidVersion, Version
+
 from patchbisect.config import PIN_FILE, Project, Settings
 from patchbisect.errors import UsageError
 from patchbisect.model import Base, Patch, Pin, Point, Scalar
 from patchbisect.patchqueue import Queue, did_you_mean, parse_patch, parse_pin, requires
 from patchbisect.records import PatchEntry, PointEntry, Store
 from patchbisect.redact import MASK, is_secret
-from patchbisect.upstream import Git, Mirror
+from patchbisect.upstream import Git, Mirror, package_of
 
 WORDS = ("clean", "HEAD", "worktree")
 
 _EDIT = re.compile(r"(?P<rest>.+)(?P<edit>[+-]\d{1,4})")
 _NUMBER = re.compile(r"\d{1,4}")
-_SETTING = re.compile(r"(?P<kind>flag|env):(?P<name>[^=\s]+)=(?P<value>.*)", re.DOTALL)
+_SETTING = re.compile(r"(?P<kind>flag|env|package):(?P<name>[^=\s]+)=(?P<value>.*)", re.DOTALL)
 
 Flags = dict[str, Scalar | tuple[str, ...]]
 
@@ -229,29 +231,42 @@ class PointResolver:
 
 
 def with_settings(point: Point, settings: Sequence[str]) -> Point:
-    """The point with ``flag:NAME=VALUE`` and ``env:NAME=VALUE`` applied in turn. Raises UsageError.
+    """The point with ``flag:NAME=VALUE``, ``env:NAME=VALUE``, ``package:NAME=VERSION`` applied in turn.
+
+    Raises UsageError.
 
     An empty value unsets; the flag value ``true`` is a bare flag; ``***`` stands for a secret that is taken from
     today's environment (for a flag: from the variable of its name in capitals).
     """
     flags: Flags = dict(point.flags)
     env = dict(point.env)
+    packages = dict(point.packages)
     for text in settings:
         match = _SETTING.fullmatch(text)
         if not match:
             raise UsageError(
-                f"{text!r} is not a setting", remedy="Write flag:NAME=VALUE or env:NAME=VALUE; no value unsets."
+                f"{text!r} is not a setting",
+                remedy="Write flag:NAME=VALUE, env:NAME=VALUE or package:NAME=VERSION; no value unsets.",
             )
         name, value = match["name"], match["value"]
         if value == MASK:
             value = _by_name(name, text=text)
         if match["kind"] == "env":
             _set(env, name, value)
+        elif match["kind"] == "package":
+            _set(packages, package_of(name), _version(value, text=text))
         else:
             name = name.lstrip("-").replace("_", "-")
             _set(flags, name, True if value == "true" else value)
     told = [masked_setting(text).partition(":")[2] for text in settings]
-    return replace(point, name=" ".join([point.name, *told]), flags=flags, env=env)
+    return replace(point, name=" ".join([point.name, *told]), flags=flags, env=env, packages=packages)
+
+
+def _version(value: str, *, text: str) -> str:
+    try:
+        return str(Version(value)) if value else ""
+    except InvalidVersion as error:
+        raise UsageError(f"{text!r}: {value!r} is not a version", remedy="Write package:NAME=1.2.3.") from error
 
 
 def masked_setting(text: str, *, more: Iterable[str] = ()) -> str:

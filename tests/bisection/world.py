@@ -126,6 +126,8 @@ class World:
     box: str = "simulated"
     machine: dict[str, object] = field(default_factory=lambda: {"hostname": "sim", "boot_id": "1", "driver": "570.1"})
     logs: Callable[[Point], bytes] = lambda at: b""
+    preparation: dict[str, float] = field(default_factory=dict)
+    """Seconds until a launch of a content id can begin."""
     interpreter: str = "/venv/bin/python"
     packages: dict[str, str] = field(default_factory=lambda: {"torch": "2.9.1"})
 
@@ -137,6 +139,9 @@ class World:
         if why := self.unbuildable(at):
             raise PointUnbuildable(why)
         return self.contents(at)
+
+    def preparation_s(self, content: str) -> float:
+        return self.preparation.get(content, 0.0)
 
     def rest(self, seconds: float) -> None:
         self.rested.append(seconds)

@@ -17,6 +17,7 @@ from patchbisect.points import PointResolver
 from patchbisect.records import Store
 from patchbisect.startup import Event
 from patchbisect.trial import Rig, Silent, Trial, prepare, run_trial
+from patchbisect.trial.wheels import Wheels
 from patchbisect.upstream import Mirror
 from tests.box.lab import children_of_our_launches
 from tests.fake_project import FakeProject
@@ -40,6 +41,7 @@ def rig_over_ssh(fake: FakeProject, settings: BoxSettings) -> Iterator[Rig]:
             box_name="rig",
             config=BoxConfig(host="rig", python=sys.executable),
             embedded=None,
+            wheels=Wheels(box, policy="refuse"),
         )
 
 

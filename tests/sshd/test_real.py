@@ -18,6 +18,7 @@ from patchbisect.points import PointResolver
 from patchbisect.records import Store
 from patchbisect.tasks.lab import SetupLines, story
 from patchbisect.trial import Rig, Silent, Trial, prepare, run_trial
+from patchbisect.trial.wheels import Wheels
 from patchbisect.upstream import Mirror
 from tests.box.lab import children_of_our_launches, none_left
 from tests.sshd.openssh import Proxy
@@ -46,6 +47,7 @@ def rig(tmp_path: Path, settings: BoxSettings) -> Iterator[Rig]:
             box_name="rig",
             config=config,
             embedded=here,
+            wheels=Wheels(box, policy=config.wheels_policy),
         )
     assert none_left(tmp_path / "box")
 

@@ -12,7 +12,7 @@ from patchbisect.journal import Entry, Journal
 from patchbisect.model import Base, Patch, Point, Stage
 from patchbisect.records import Record, Store, new_id
 from patchbisect.search import Observation
-from patchbisect.trial import SETTLE_S, Desk, Rig, Stoppable, Trial, Watcher, prepare, rejoin_trial, run_trial
+from patchbisect.trial import SETTLE_S, Desk, Rig, Stoppable, Trial, Wants, Watcher, prepare, rejoin_trial, run_trial
 
 
 class Reading(Protocol):
@@ -46,6 +46,9 @@ class Bench(Reading, Protocol):
     def rejoin(self, point: Point, *, record: str, settle: bool = False) -> Trial | None:
         """The end of a launch whose client went away; None where there is none to join. Raises as ``launch`` does."""
 
+    def preparation_s(self, content: str) -> float:
+        """Seconds before a point of that content id can be launched: an environment to build; 0 for nothing to do."""
+
     def rest(self, seconds: float) -> None:
         """Wait before a launch is tried again."""
 
@@ -71,6 +74,9 @@ class Around:
 
     def rejoin(self, point: Point, *, record: str, settle: bool = False) -> Trial | None:
         return self.inner.rejoin(point, record=record, settle=settle)
+
+    def preparation_s(self, content: str) -> float:
+        return self.inner.preparation_s(content)
 
     def rest(self, seconds: float) -> None:
         self.inner.rest(seconds)
@@ -111,9 +117,17 @@ class OnRig:
         self.rig = rig
         self.until = until
         self.watcher = Stoppable(watcher)
+        self._wants: dict[str, Wants] = {}
+        """By content id, where a point needs something besides what the pin does."""
 
     def content(self, point: Point) -> str:
-        return prepare(self.rig, point).content_id
+        prepared = prepare(self.rig, point)
+        if prepared.wants.content:
+            self._wants[prepared.content_id] = prepared.wants
+        return prepared.content_id
+
+    def preparation_s(self, content: str) -> float:
+        return self.rig.wheels.preparation_s(self._wants[content]) if content in self._wants else 0.0
 
     def rest(self, seconds: float) -> None:
         self.watcher.rest(seconds)

@@ -25,6 +25,9 @@ VOID_PAUSES_S = (5.0, 30.0, 120.0)
 # An end that is launched again to see whether it still says what it said, and how often it may fail to.
 SENTINEL, SENTINEL_TRIES = "sentinel", 3
 
+# What a launch is thought to take (seconds) before any was made. Arbitrary: a big model's.
+_USUAL_S = 300.0
+
 Marks = Mapping[str, Observation]
 """What a person said of a content id; it stands in for a launch."""
 
@@ -205,6 +208,15 @@ class Course:
             )
         )
 
+    def costs(self, spots: Sequence[Spot]) -> list[float] | None:
+        """Seconds that a launch of each spot takes; None where they are all alike, having nothing to be built first."""
+        before = [0.0 if spot.unbuildable else self.bench.preparation_s(spot.content) for spot in spots]
+        if not any(before):
+            return None
+        took = [launch_s(step.trial.timings) for step in _paid(self.steps)]
+        usual = sum(took) / len(took) if any(took) else _USUAL_S
+        return [usual + seconds for seconds in before]
+
     def truth(self, spot: Spot, trial: Trial) -> Observation | None:
         """Good or bad, once it is known what is bad."""
         if spot.content in self.marks:
@@ -277,6 +289,11 @@ def remaining(allowed: Budget, steps: Sequence[Step]) -> Budget:
     )
 
 
+def launch_s(timings: Mapping[str, float]) -> float:
+    """Seconds of a launch, without the environment that was built for it."""
+    return timings.get("total", 0.0) - timings.get("environment", 0.0)
+
+
 def is_spent(left: Budget) -> bool:
     return left.launches == 0 or left.seconds == 0.0
 
@@ -304,16 +321,18 @@ def drive(
     changes: int,
     purpose: str,
     sure: Callable[[], float] | None = None,
+    before: Callable[[], None] = lambda: None,
 ) -> None:
     """Ask, launch on as many boxes as there are, tell, until the search has nothing more to ask.
 
-    ``sure`` gives P(guilty) of the likeliest change. Raises BoxError when no box will serve.
+    ``sure`` gives P(guilty) of the likeliest change; ``before`` is called before each ask. Raises BoxError when no box
+    will serve.
     """
     width = course.bench.width
     with ThreadPoolExecutor(max_workers=width, thread_name_prefix="trial") as pool:
         crew: _Crew[Key] = _Crew(course, pool=pool if width > 1 else None, width=width)
         try:
-            _work(course, search, crew, place=place, changes=changes, purpose=purpose, sure=sure)
+            _work(course, search, crew, place=place, changes=changes, purpose=purpose, sure=sure, before=before)
         except BaseException:
             # Leaving the pool waits for its launches: they must not go on to their own end.
             course.bench.cancel()
@@ -329,8 +348,10 @@ def _work(
     changes: int,
     purpose: str,
     sure: Callable[[], float] | None,
+    before: Callable[[], None],
 ) -> None:
     while True:
+        before()
         asked = search.ask(crew.free) if crew.free else []
         why = search.explain() if asked else ""
         for key in asked:

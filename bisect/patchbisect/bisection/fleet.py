@@ -45,6 +45,10 @@ class Fleet:
     def content(self, point: Point) -> str:
         return self._first.content(point)
 
+    def preparation_s(self, content: str) -> float:
+        """By the first box: all are alike."""
+        return self._first.preparation_s(content)
+
     def rest(self, seconds: float) -> None:
         self._first.rest(seconds)
 

@@ -26,6 +26,7 @@ class Spot:
     position: int | None
     content: str = ""
     unbuildable: str = ""
+    remedy: str = ""
 
 
 class Ground:
@@ -55,7 +56,7 @@ class Ground:
         """An end of the timeline. Raises PointUnbuildable where it cannot be built."""
         spot = self.spot(self.everything if bad else ())
         if spot.unbuildable:
-            raise PointUnbuildable(f"{spot.point.name} cannot be built: {spot.unbuildable}")
+            raise PointUnbuildable(f"{spot.point.name} cannot be built: {spot.unbuildable}", remedy=spot.remedy)
         return spot
 
     def line(self, suspects: Sequence[int], *, held: On = frozenset()) -> tuple[Spot, ...]:
@@ -77,7 +78,7 @@ class Ground:
             point = point_with(self.timeline, on, difference=self.bench.difference)
             point, content = self._with_fitting_variants(point)
         except PointUnbuildable as fault:
-            return Spot(on=on, point=point, position=position, unbuildable=fault.message)
+            return Spot(on=on, point=point, position=position, unbuildable=fault.message, remedy=fault.remedy)
         return Spot(on=on, point=point, position=position, content=content)
 
     def _with_fitting_variants(self, point: Point) -> tuple[Point, str]:

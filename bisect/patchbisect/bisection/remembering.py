@@ -36,8 +36,8 @@ class _Setting:
 class Remembering(Around):
     """A bench that knows what the same content did before on the same box and hardware, with the same packages.
 
-    Each old verdict stands in for one launch at most: it is one observation. Which packages there are today is known
-    from the last launch, so nothing is taken from memory before there was one.
+    Each old verdict stands in for one launch at most: it is one observation. Which packages an interpreter has today is
+    known from its last launch, so nothing is taken from memory before there was one.
     ``without`` are records that count otherwise: those of the journal that is resumed.
     """
 
@@ -54,7 +54,8 @@ class Remembering(Around):
         super().__init__(inner)
         self.store = store
         self._lock = threading.Lock()
-        self._today: _Setting | None = None
+        self._today: dict[str, _Setting] = {}
+        """By interpreter: a base may have an environment of its own."""
         self._known: dict[str, tuple[str, _Setting]] = {}
         for document in store.documents():
             identifier, setting = document["id"], _Setting.of(document)
@@ -80,9 +81,10 @@ class Remembering(Around):
     def _recalled(self, point: Point, *, settle: bool) -> Trial | None:
         content = self.content(point)
         with self._lock:
-            if content not in self._known or self._known[content][1] != self._today:
+            record, then = self._known.get(content, ("", None))
+            if then is None or self._today.get(then.interpreter) != then:
                 return None
-            record, _ = self._known.pop(content)
+            del self._known[content]
         trial = trial_of(self.store.load(record), point, reused=True)
         return trial if not settle or _settled(trial) else None
 
@@ -91,7 +93,7 @@ class Remembering(Around):
         setting = _Setting.of(self.store.load(trial.record).model_dump())
         if setting is not None:
             with self._lock:
-                self._today = setting
+                self._today[setting.interpreter] = setting
 
 
 def _settled(trial: Trial) -> bool:
@@ -150,6 +152,10 @@ class Shut:
 
     def rejoin(self, point: Point, *, record: str, settle: bool = False) -> None:
         """What still runs is left to ``--resume``."""
+
+    def preparation_s(self, content: str) -> float:
+        """Nothing is launched."""
+        return 0.0
 
     def rest(self, seconds: float) -> None:
         """Nothing is tried again."""

@@ -57,6 +57,7 @@ def search_line(
         changes=len(stops) - 1,
         purpose=purpose,
         sure=lambda: float(search.posterior().max()),
+        before=lambda: search.reprice(course.costs(stops)),
     )
     course.rates = search.rates
     answer = search.answer()

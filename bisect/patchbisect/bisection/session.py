@@ -25,7 +25,7 @@ from patchbisect.points import PointResolver, masked_setting
 from patchbisect.records import Store, new_id
 from patchbisect.search import Budget, Rates
 from patchbisect.timeline import timeline
-from patchbisect.upstream import PACKAGE, Mirror, Way
+from patchbisect.upstream import PACKAGE, PROJECT_FILE, Mirror, Way
 
 UNTIL = {"ready": Stage.SERVING, "kv-allocated": Stage.KV_ALLOC}
 _ENGINES = ("", "dask")
@@ -102,7 +102,7 @@ def understand(asked: Asked, *, project: Project, mirror: Mirror) -> Understood:
     one_of(asked.depth, _DEPTHS, what="--depth")
     if one_of(asked.engine, _ENGINES, what="--engine") and not asked.scheduler:
         raise UsageError(f"--engine {asked.engine} needs a scheduler", remedy="like --scheduler tcp://head:8786")
-    way = Way(first_parent=not asked.full_history, paths=asked.paths or (PACKAGE,))
+    way = Way(first_parent=not asked.full_history, paths=asked.paths or (PACKAGE, PROJECT_FILE))
 
     def route(before: Base, after: Base) -> Sequence[Base]:
         return mirror.route(before, after, way=way)

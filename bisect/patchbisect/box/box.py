@@ -8,6 +8,7 @@ import secrets as randomness
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ from patchbisect.box.values import (
     BoxFacts,
     Check,
     CleanReport,
+    Environment,
+    EnvironmentOrder,
+    Installed,
     Launch,
     LaunchSpec,
     LeaseHeld,
@@ -66,6 +70,7 @@ class Box:
             "build": list(settings.build),
             "build_sources": list(settings.build_sources),
             "min_free_gb": settings.min_free_gb,
+            "environments_gb": settings.environments_gb,
             "gpu_idle_gb": settings.gpu_idle_gb,
             "gpu_slack_gb": settings.gpu_slack_gb,
             "gpu_budget_s": settings.gpu_budget_s,
@@ -274,6 +279,44 @@ class Box:
             answer = self.ask(verb, commit=commit, **args)
         return answer
 
+    # .. environments
+
+    def installed(self) -> Installed:
+        """What the server's own Python has. Raises CannotLaunch where it does not even start."""
+        return Installed.of(self.ask("installed"))
+
+    def environments(self) -> tuple[Environment, ...]:
+        """Those that were built on the box and are whole, the one used last first."""
+        return tuple(Environment.of(entry) for entry in self.ask("environments")["environments"])
+
+    def environment(self, order: EnvironmentOrder, *, progress: Callable[[Mapping[str, Any]], None]) -> Environment:
+        """The environment of that order, built where it is not there. Needs the lease.
+
+        ``progress`` hears ``detail`` (with ``done`` of ``of``), or ``bytes`` of ``of_bytes`` of a download. Whoever
+        stops listening stops the build; it goes on with what had been downloaded. Raises CannotEquip where pip cannot
+        have the wheels, LeaseLost.
+        """
+        more = {"pip_args": list(self.settings.pip_args), "min_free_gb": self.settings.min_free_gb}
+        request = self.request("environment", order={**asdict(order), **more})
+        for attempt in self.attempts():
+            try:
+                with self.conversation() as conversation:
+                    for frame, _ in conversation.frames(request):
+                        attempt.worked()
+                        if "ok" in frame:
+                            return Environment.of({"key": order.key, **frame["ok"]})
+                        progress(frame["progress"])
+            except LinkLost as lost:
+                attempt.failed(lost)
+        raise AssertionError("attempts() does not end")
+
+    def drop_environments(self, *, limit_gb: float = 0.0) -> tuple[str, ...]:
+        """Drop the ones not used for longest until the rest takes at most ``limit_gb``; none that is in use.
+
+        Returns the keys that were dropped.
+        """
+        return tuple(self.ask("environments_drop", limit_gb=limit_gb)["dropped"])
+
     # .. launches
 
     def start(self, spec: LaunchSpec) -> Run:
@@ -297,7 +340,7 @@ class Box:
                 "env": env,
                 "pythonpath": [*in_front, *spec.pythonpath, *settings.pythonpath],
                 "port": spec.port,
-                "python": settings.python,
+                "python": spec.environment.python if spec.environment else settings.python,
                 "tree": spec.code.tree if spec.code else "",
                 "keep": spec.keep,
                 "shown": shown,

@@ -33,6 +33,10 @@ class CannotLaunch(BoxError):
     """The server's program is not there: found before the launch, so a permanent void."""
 
 
+class CannotEquip(BoxError):
+    """The wheels that a base needs cannot be had on the box: found before the launch, so a permanent void."""
+
+
 class CodeChanged(UsageError):
     """Files of the user were changed by hand and would be overwritten."""
 
@@ -42,6 +46,7 @@ KINDS: dict[str, type[BoxError] | type[UsageError]] = {
     "wrong-code": WrongCode,
     "no-run": NoSuchLaunch,
     "no-program": CannotLaunch,
+    "no-wheels": CannotEquip,
     "dirty": CodeChanged,
     "usage": UsageError,
 }

@@ -45,6 +45,10 @@ class BoxSettings:
     """Makes the files that git does not track, run in a full checkout of the point, when their sources changed."""
     build_sources: tuple[str, ...] = ("sgl-kernel", "python/pyproject.toml", "rust")
     """What those files are made from, as paths in the repository."""
+    pip_args: tuple[str, ...] = ()
+    """More arguments for pip on the box, where it builds an environment of ours."""
+    environments_gb: float = 60.0
+    """What those environments may take on disk; the ones not used for longest are dropped."""
     min_free_gb: float = 1.0
     gpu_idle_gb: float = 1.5
     """A GPU without processes that uses less than this is idle; what it then uses becomes its baseline."""

@@ -86,6 +86,65 @@ class LaunchSpec:
     code: PlacedCode | None = None
     pythonpath: tuple[str, ...] = ()
     keep: bool = False
+    environment: Environment | None = None
+    """The environment of ours that it runs in; the box's own where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What an interpreter on the box has: ``packages`` as they are called there, name to version.
+
+    ``markers`` are the variables of environment markers there.
+    """
+
+    executable: str
+    prefix: str
+    places: tuple[str, ...]
+    packages: Mapping[str, str]
+    markers: Mapping[str, str]
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Installed:
+        return cls(**{**answer, "places": tuple(answer["places"])})
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentOrder:
+    """An environment of ours over the server's: what it must have besides.
+
+    ``key`` is its content (16 hex digits), ``wanted`` requirements, ``held`` requirements that name what must stay as
+    it is, ``without`` packages that the box lives without and that are not installed with others.
+    """
+
+    key: str
+    python: str
+    wanted: tuple[str, ...]
+    held: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """One that is there. ``added`` are the distributions that differ from the server's own, name to version.
+
+    ``built`` is False where it was there already; ``seconds`` is what building it took. ``used`` is seconds since the
+    epoch by the box's clock; ``busy``: a launch runs in it.
+    """
+
+    key: str
+    python: str
+    added: Mapping[str, str]
+    wanted: tuple[str, ...]
+    seconds: float
+    size_gb: float
+    built: bool = False
+    used: float = 0.0
+    busy: bool = False
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Environment:
+        known = {name: value for name, value in answer.items() if name in cls.__slots__}
+        return cls(**{**known, "wanted": tuple(answer["wanted"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,6 +182,11 @@ class CulpritSearch:
         """Seconds that a launch of ``k`` is expected to take; 0 when no costs were given."""
         return 0.0 if self._costs is None else float(self._costs[k])
 
+    def reprice(self, costs: Sequence[float] | None) -> None:
+        """Other seconds for each point 0..changes: what makes a launch dear may be done by now."""
+        self._costs = None if costs is None else _seconds(costs, points=self.changes + 1)
+        self._known = None
+
     def _know(self) -> Known:
         if self._known is None:
             belief = self._believe(self._evidence.counts)

@@ -6,6 +6,7 @@ from patchbisect.trial.recording import Trial, point_entry
 from patchbisect.trial.rig import Rig, open_rig, reach
 from patchbisect.trial.running import SETTLE_S, rejoin_trial, run_trial
 from patchbisect.trial.watching import SampleWatcher, Silent, Steps, Stoppable, Watcher
+from patchbisect.trial.wheels import Wants, Wheels
 
 __all__ = [
     "SETTLE_S",
@@ -17,7 +18,9 @@ __all__ = [
     "Steps",
     "Stoppable",
     "Trial",
+    "Wants",
     "Watcher",
+    "Wheels",
     "open_rig",
     "point_entry",
     "prepare",

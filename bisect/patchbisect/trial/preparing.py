@@ -11,6 +11,7 @@ from patchbisect.model import CodeCommit, Point, content_id
 from patchbisect.redact import split_secrets
 from patchbisect.trial.desk import Desk
 from patchbisect.trial.rig import Rig
+from patchbisect.trial.wheels import Wants
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +24,20 @@ class Prepared:
     env: Mapping[str, str]
     secret_env: Mapping[str, str]
     content_id: str
+    wants: Wants
 
 
 def prepare(rig: Rig | Desk, point: Point) -> Prepared:
-    """Build the point's code and resolve its arguments. Raises PointUnbuildable, UsageError."""
+    """Build the point's code and resolve its arguments.
+
+    Raises UsageError, and PointUnbuildable also where the box may not have the wheels that the point needs.
+    """
     code = rig.mirror.materialize(point.base, point.patches)
+    wants = Wants(packages=point.packages)
+    if rig.config.wheels_policy != "ignore":
+        wants = Wants(needs=rig.mirror.needs(point.base, code), packages=point.packages)
+    if isinstance(rig, Rig):
+        rig.wheels.fit(wants)
     variables = rig.embedded.variables if rig.embedded else {}
     arguments = command.arguments(point.flags, variables=variables)
     inherited = {**(rig.embedded.env if rig.embedded else {}), **rig.config.env}
@@ -40,5 +50,6 @@ def prepare(rig: Rig | Desk, point: Point) -> Prepared:
         arguments=arguments,
         env=env,
         secret_env=secret_env,
-        content_id=content_id(tree=code.tree, arguments=arguments, env={**env, **digests}, packages=point.packages),
+        content_id=content_id(tree=code.tree, arguments=arguments, env={**env, **digests}, packages=wants.content),
+        wants=wants,
     )

@@ -11,6 +11,7 @@ from patchbisect.config import BoxConfig, Project
 from patchbisect.embedded import Embedded
 from patchbisect.errors import UsageError
 from patchbisect.records import Store
+from patchbisect.trial.wheels import Wheels
 from patchbisect.upstream import Mirror
 
 
@@ -25,6 +26,7 @@ class Rig:
     box_name: str
     config: BoxConfig
     embedded: Embedded | None
+    wheels: Wheels
     lease: Lease | None = None
     """None under a reservation, which nobody renews."""
 
@@ -83,12 +85,13 @@ def open_rig(
                 box_name=name,
                 config=config,
                 embedded=embedded if config.embedded else None,
+                wheels=Wheels(opened, policy=config.wheels_policy),
                 lease=lease,
             )
 
 
 _TUNED = (
-    *("min_free_gb", "gpu_idle_gb", "gpu_slack_gb", "gpu_budget_s", "build_sources"),
+    *("min_free_gb", "environments_gb", "gpu_idle_gb", "gpu_slack_gb", "gpu_budget_s", "build_sources"),
     *("lease_s", "abandon_s", "link_timeout_s", "link_patience_s"),
 )
 """Settings whose defaults are the box's own."""
@@ -113,4 +116,5 @@ def _box_settings(config: BoxConfig, embedded: Embedded | None, project: Project
         gpus=config.gpus,
         secrets=project.settings.secrets,
         build=config.build,
+        pip_args=config.pip_args,
     )

@@ -8,9 +8,11 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from packaging.utils import canonicalize_name
+
 from patchbisect import command
-from patchbisect.box import LaunchSpec, PlacedCode, Run, StopReport
-from patchbisect.box.failures import CannotLaunch, LeaseLost, LinkLost, NoSuchLaunch, WrongCode
+from patchbisect.box import Environment, LaunchSpec, PlacedCode, Run, StopReport
+from patchbisect.box.failures import CannotEquip, CannotLaunch, LeaseLost, LinkLost, NoSuchLaunch, WrongCode
 from patchbisect.errors import BoxError
 from patchbisect.model import Outcome, Persistence, Stage, Verdict
 from patchbisect.records import new_id
@@ -50,26 +52,26 @@ def run_trial(
     watcher = watcher or Silent()
     clock = _Clock()
     identifier = record_id or new_id()
-    watcher.step("proving the box clean")
-    port = port or rig.box.free_port()
-    clean = rig.box.prove_clean(port)
-    if clean.clean:
-        follower = Follower(rig=rig, prepared=prepared, until=until, settle_s=settle_s, watcher=watcher)
-        try:
+    try:
+        if environment := rig.wheels.ready(prepared.wants, say=watcher.step):
+            clock.lap("environment")
+        watcher.step("proving the box clean")
+        port = port or rig.box.free_port()
+        clean = rig.box.prove_clean(port)
+        if clean.clean:
+            follower = Follower(rig=rig, prepared=prepared, until=until, settle_s=settle_s, watcher=watcher)
             watcher.step(f"placing code {prepared.code.commit[:12]}")
             placed = rig.box.put_code(rig.mirror.path, prepared.code.commit)
             clock.lap("prepare")
-            spec = _spec(rig, prepared, placed, launch_id=identifier, port=port, keep=keep)
+            spec = _spec(rig, prepared, placed, environment, launch_id=identifier, port=port, keep=keep)
             launched = _launch(rig, spec, placed, follower=follower, watcher=watcher, clock=clock)
-        except (CannotLaunch, WrongCode) as refusal:
-            launched = Launched(
-                verdict=_void(refusal.message, advice=refusal.remedy, persistence=Persistence.PERMANENT)
-            )
-        except NoSuchLaunch as forgotten:
-            launched = Launched(verdict=_void(forgotten.message, advice="is the box's directory emptied at a reboot?"))
-    else:
-        why = "the box is not clean: " + "; ".join(clean.faults)
-        launched = Launched(verdict=_void(why, advice="end what holds the box, or wait for it, then try again"))
+        else:
+            why = "the box is not clean: " + "; ".join(clean.faults)
+            launched = Launched(verdict=_void(why, advice="end what holds the box, or wait for it, then try again"))
+    except (CannotEquip, CannotLaunch, WrongCode) as refusal:
+        launched = Launched(verdict=_void(refusal.message, advice=refusal.remedy, persistence=Persistence.PERMANENT))
+    except NoSuchLaunch as forgotten:
+        launched = Launched(verdict=_void(forgotten.message, advice="is the box's directory emptied at a reboot?"))
     clock.lap("finish")
     timings = clock.timings()
     watcher.step(f"{_ending(launched.verdict)} after {timings['total']:.1f} s")
@@ -99,7 +101,8 @@ def rejoin_trial(
         return None
     placed = rig.box.put_code(rig.mirror.path, prepared.code.commit)
     follower = Follower(rig=rig, prepared=prepared, until=until, settle_s=settle_s, watcher=watcher)
-    spec = _spec(rig, prepared, placed, launch_id=launch_id, port=state["port"], keep=False)
+    environment = rig.wheels.ready(prepared.wants, say=watcher.step)
+    spec = _spec(rig, prepared, placed, environment, launch_id=launch_id, port=state["port"], keep=False)
     watcher.step(f"joining launch {launch_id} again")
     run = rig.box.attach(launch_id, secrets=prepared.secret_env.values())
     launched = _followed(rig, run, spec, placed, follower=follower, watcher=watcher, clock=clock)
@@ -125,17 +128,28 @@ class _Clock:
         return {name: round(seconds, 3) for name, seconds in {**self.laps, "total": total}.items()}
 
 
-def _spec(rig: Rig, prepared: Prepared, placed: PlacedCode, *, launch_id: str, port: int, keep: bool) -> LaunchSpec:
+def _spec(
+    rig: Rig,
+    prepared: Prepared,
+    placed: PlacedCode,
+    environment: Environment | None,
+    *,
+    launch_id: str,
+    port: int,
+    keep: bool,
+) -> LaunchSpec:
+    python = environment.python if environment else rig.python
     host = () if "host" in prepared.point.flags else ("--host", "127.0.0.1")
     return LaunchSpec(
         launch_id=launch_id,
-        argv=(rig.python, *command.MODULE, *prepared.arguments, *host, "--port", str(port)),
+        argv=(python, *command.MODULE, *prepared.arguments, *host, "--port", str(port)),
         env=prepared.env,
         secret_env=prepared.secret_env,
         port=port,
         code=placed,
         pythonpath=rig.stand_ins,
         keep=keep,
+        environment=environment,
     )
 
 
@@ -168,6 +182,7 @@ def _followed(
         machine = asdict(rig.box.hello())
         samples = _samples(run, follower)
         verdict = _unless_wrong_code(verdict, provenance, placed)
+        verdict = _unless_other_wheels(verdict, provenance, spec.environment)
         kept = spec.keep and verdict.outcome in (Outcome.READY, Outcome.KV_ALLOCATED)
     finally:
         if not kept:
@@ -260,6 +275,25 @@ def _unless_wrong_code(verdict: Verdict, provenance: Mapping[str, Any], placed: 
         f"wrong code found running: sglang comes from {found or 'nowhere'} with tree {provenance.get('tree')}, "
         f"wanted {wanted} with tree {placed.tree}",
         advice="look for an editable install or a PYTHONPATH that comes before the point's code",
+        persistence=Persistence.PERMANENT,
+    )
+
+
+def _unless_other_wheels(verdict: Verdict, provenance: Mapping[str, Any], environment: Environment | None) -> Verdict:
+    """A verdict counts only for the wheels that the point needs, as the server's own Python saw them."""
+    if environment is None or "packages" not in provenance:
+        return verdict
+    seen = {canonicalize_name(name): version for name, version in provenance["packages"].items()}
+    other = [
+        f"{name} {seen.get(canonicalize_name(name), 'not there')}, wanted {version}"
+        for name, version in environment.added.items()
+        if seen.get(canonicalize_name(name)) != version
+    ]
+    if not other:
+        return verdict
+    return _void(
+        f"other wheels found running: {'; '.join(other)}",
+        advice=f"look for what comes before {environment.python} on its path",
         persistence=Persistence.PERMANENT,
     )
 

@@ -3,6 +3,18 @@
 from patchbisect.upstream.git import Git
 from patchbisect.upstream.history import Way
 from patchbisect.upstream.mirror import Mirror
+from patchbisect.upstream.needs import PROJECT_FILE, Need, Needs, package_of
 from patchbisect.upstream.sources import PACKAGE, BaseCode, NotAnswering
 
-__all__ = ["PACKAGE", "BaseCode", "Git", "Mirror", "NotAnswering", "Way"]
+__all__ = [
+    "PACKAGE",
+    "PROJECT_FILE",
+    "BaseCode",
+    "Git",
+    "Mirror",
+    "Need",
+    "Needs",
+    "NotAnswering",
+    "Way",
+    "package_of",
+]

@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 from patchbisect.errors import UsageError
 from patchbisect.model import Base
 from patchbisect.upstream.git import Git
+from patchbisect.upstream.needs import PROJECT_FILE
 from patchbisect.upstream.sources import PACKAGE, NotAnswering, release_of
 
 _VERSIONS = re.compile(r"Available versions: (.+)")
@@ -21,10 +22,10 @@ _VERSIONS = re.compile(r"Available versions: (.+)")
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Which commits count. ``paths`` narrows to those that touch them; the default is what runs, ``python/sglang``."""
+    """Which commits count. ``paths`` narrows to those that touch them; the default is what runs, and what it needs."""
 
     first_parent: bool = True
-    paths: tuple[str, ...] = (PACKAGE,)
+    paths: tuple[str, ...] = (PACKAGE, PROJECT_FILE)
 
 
 def commits_between(clone: Path, good: Base, bad: Base, way: Way) -> tuple[Base, ...]:

@@ -22,6 +22,7 @@ from patchbisect.upstream.exact import commit_object, import_exactly
 from patchbisect.upstream.git import Git
 from patchbisect.upstream.history import Way, commits_between, releases_between
 from patchbisect.upstream.ladder import Workbench
+from patchbisect.upstream.needs import PROJECT_FILE, Need, Needs, needs_of_project
 from patchbisect.upstream.sources import (
     PACKAGE,
     BaseCode,
@@ -71,7 +72,8 @@ class Mirror:
         release = ReleaseSource(self._store, wheels=state / "wheels", pip_args=tuple(pip_args), say=say)
         sources: dict[str, tuple[CodeSource, ...]] = {"git": (git,), "release": (release,), "auto": (git, release)}
         self._sources = sources[source]
-        self._git, self._pip_args = git, tuple(pip_args)
+        self._git, self._release, self._pip_args = git, release, tuple(pip_args)
+        self._needs: dict[str, tuple[Need, ...]] = {}
         self._bases: dict[Base, BaseCode] = {}
         self._pins: dict[str, None] = {}
 
@@ -119,10 +121,34 @@ class Mirror:
                 self._git.fetch_all(missing)
         return bases
 
+    def needs(self, base: Base, code: CodeCommit) -> Needs:
+        """What a point's code asks for, beside what its pin does. Raises as ``base`` does."""
+        pin = Base(pin=base.pin)
+        wanted = self._needs_at(base, commit=code.commit, source=code.source)
+        if not wanted:
+            return Needs()
+        at_pin = self.base(pin)
+        before = self._needs_at(pin, commit=at_pin.commit, source=at_pin.source)
+        return Needs(pin=before, base=wanted) if before else Needs()
+
+    def _needs_at(self, base: Base, *, commit: str, source: str) -> tuple[Need, ...]:
+        if commit not in self._needs:
+            text = self.read(commit, PROJECT_FILE)
+            if text is not None:
+                self._needs[commit] = needs_of_project(text)
+            elif source.startswith("release "):
+                with self._alone():
+                    self._needs[commit] = self._release.needs(base)
+            else:
+                self._needs[commit] = ()
+        return self._needs[commit]
+
     def difference(self, before: Base, after: Base) -> Patch:
-        """What leads from one base to another in ``python/sglang``, as a patch. Raises PointUnbuildable, BoxError."""
+        """What leads from one base to another in what runs, as a patch. Raises PointUnbuildable, BoxError."""
         trees = [self.base(base).commit for base in (before, after)]
-        diff = self._store.output("diff", "--full-index", "--no-color", "--no-ext-diff", *trees, "--", PACKAGE)
+        diff = self._store.output(
+            "diff", "--full-index", "--no-color", "--no-ext-diff", *trees, "--", PACKAGE, PROJECT_FILE
+        )
         names = [_short_name(base) for base in (before, after)]
         try:
             return compose(

@@ -11,6 +11,7 @@ from typing import Protocol
 from patchbisect.errors import BoxError, PatchbisectError, UsageError
 from patchbisect.model import Base, Pin
 from patchbisect.upstream.git import Git, Ran
+from patchbisect.upstream.needs import Need, needs_of_wheel
 from patchbisect.upstream.ranges import by_history, by_version, version_of
 from patchbisect.upstream.wheels import Wheel, fetch_wheel, import_stream
 
@@ -214,6 +215,18 @@ class ReleaseSource:
             say=self.say,
         )
         return BaseCode(commit=self._commit(wheel), source=f"release {version}")
+
+    def needs(self, base: Base) -> tuple[Need, ...]:
+        """What the release asks for, by its wheel, which is taken again where it is gone. Raises as ``fetch`` does."""
+        version = release_of(base)
+        wheel = fetch_wheel(
+            version=version,
+            sha256=_pinned_sha256(base.pin, version),
+            folder=self.wheels,
+            pip_args=self.pip_args,
+            say=self.say,
+        )
+        return needs_of_wheel(wheel.path)
 
     def within(self, base: Base, commits: str) -> bool | None:
         return by_version(_number(base), commits)

@@ -53,10 +53,15 @@ RANK = re.compile(r"sglang::scheduler(?:_(?:DP\d+|PP\d+|ATTN_CP\d+|MOE_DP\d+))*(
 
 
 PROVENANCE_PROBE = r"""
-import importlib.metadata, importlib.util, json, sys
+import importlib.metadata, importlib.util, json, re, sys
 spec = importlib.util.find_spec("sglang")
 places = list(spec.submodule_search_locations or []) if spec else []
-packages = {d.metadata["Name"]: d.version for d in importlib.metadata.distributions() if d.metadata["Name"]}
+packages, seen = {}, set()
+for found in importlib.metadata.distributions():
+    name = found.metadata["Name"]
+    if name and re.sub(r"[-_.]+", "-", name).lower() not in seen:  # of two, the first on the path is imported
+        seen.add(re.sub(r"[-_.]+", "-", name).lower())
+        packages[name] = found.version
 print(json.dumps({"sglang": (spec.origin or (places or [""])[0]) if spec else "", "python": sys.version.split()[0],
                   "executable": sys.executable, "packages": packages}))
 """
@@ -255,6 +260,7 @@ class Supervisor:
                 "started_since_boot": since_boot(),
                 "port": self._order["port"],
                 "tree": self._order["tree"],
+                "python": self._order["python"],
                 "keep": self._order["keep"],
                 "fence": self._order["fence"],
                 "abandon_s": self._order["abandon_s"],

@@ -18,6 +18,7 @@ from .cleaning import Cleaner
 from .code import CodeStore
 from .doctor import agent_about, examine
 from .dossier import collect
+from .environments import PROGRESS_EVERY_S, Environments, installed
 from .facts import hello
 from .gpus import Gpus
 from .launching import Launcher, provenance
@@ -205,6 +206,36 @@ class Agent:
         if not store.checkout:
             raise Refused("usage", "this box names no checkout of yours", "set `checkout` of the box")
         return WorkTree(store.checkout)
+
+    # .. environments
+
+    def _environments(self) -> Environments:
+        return Environments(self._dir, limit_gb=self._box["environments_gb"])
+
+    def do_installed(self) -> Json:
+        """What the server's Python has."""
+        return installed(self._box["python"])
+
+    def do_environments(self) -> Json:
+        """Those that were built and are whole, the one used last first."""
+        return {"environments": self._environments().all()}
+
+    def do_environment(self, order: Json) -> Json:
+        """The environment of that order; frames with ``progress`` while it is built."""
+        self._leases().check(self._fence)
+        told = 0.0
+
+        def progress(about: Json) -> None:
+            nonlocal told
+            if "detail" in about or time.monotonic() - told > PROGRESS_EVERY_S:
+                told = time.monotonic()
+                self._wire.send({"progress": about})
+
+        return self._environments().ensure(order, progress)
+
+    def do_environments_drop(self, limit_gb: float) -> Json:
+        """Drop the ones not used for longest until the rest takes at most ``limit_gb``; none that is in use."""
+        return {"dropped": self._environments().collect(limit_gb=limit_gb)}
 
     # .. clean
 
