@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from patchbisect.errors import UsageError
+from patchbisect.errors import BoxError, UsageError
 from patchbisect.model import Base
 from patchbisect.upstream import Mirror, Way
 from patchbisect.upstream import history as module
@@ -80,3 +80,51 @@ def test_releases_serve_as_commits_where_there_is_no_history(
     assert [base.rev for base in between] == ["release:0.5.9", "release:0.5.9.post1", "release:0.5.10"]
     with pytest.raises(NotAnswering, match="not both ends are releases"):
         releases_between(Base(pin), Base(pin, rev="main"), pip_args=())
+
+
+def at_url(upstream: Upstream, state: Path) -> tuple[Mirror, list[str]]:
+    """A mirror that has nothing but the URL of upstream, and what it says while it works."""
+    git(upstream.path, "config", "uploadpack.allowFilter", "true")
+    said: list[str] = []
+    return Mirror(state, source="git", say=said.append), said
+
+
+def test_a_range_comes_from_the_url_alone_and_needs_it_only_once(upstream: Upstream, tmp_path: Path) -> None:
+    commits = merged(upstream)
+    pin = upstream.pin(upstream=upstream.path.as_uri())
+    good, bad = Base(pin), Base(pin, rev=commits[-1])
+    mirror, said = at_url(upstream, tmp_path / "state")
+    assert subjects(mirror.route(good, bad)) == ["second", "merge side", "after"]
+    assert said[0] == f"fetching the history from {pin.commit[:12]} to {commits[-1][:12]} from {pin.upstream}"
+    full = mirror.route(good, bad, way=Way(first_parent=False))
+    assert subjects(full) == ["second", "side 1", "side 2", "after"]
+    mirror.base(good)
+    upstream.path.rename(tmp_path / "unplugged")
+    again = Mirror(tmp_path / "state", source="git")
+    assert subjects(again.route(good, bad)) == ["second", "merge side", "after"]
+    assert all(again.materialize(base, ()).tree for base in (good, *full))
+
+
+def test_history_holds_no_file_and_the_mirror_is_whole(upstream: Upstream, tmp_path: Path) -> None:
+    commits = merged(upstream)
+    pin = upstream.pin(upstream=upstream.path.as_uri())
+    mirror, _ = at_url(upstream, tmp_path / "state")
+    mirror.route(Base(pin), Base(pin, rev=commits[-1]))
+    kinds = git(tmp_path / "state" / "history.git", "cat-file", "--batch-all-objects", "--batch-check=%(objecttype)")
+    assert set(kinds.split()) == {"commit", "tree"}
+    assert "partial" not in (mirror.path / "config").read_text()
+    assert git(mirror.path, "rev-list", "--objects", "--missing=print", "--all").count("?") == 0
+
+
+def test_ends_the_wrong_way_round_are_refused_from_a_url_too(upstream: Upstream, tmp_path: Path) -> None:
+    pin = upstream.pin(upstream=upstream.path.as_uri())
+    mirror, _ = at_url(upstream, tmp_path / "state")
+    with pytest.raises(UsageError, match=f"they part at {upstream.first[:12]}"):
+        mirror.route(Base(pin, rev=upstream.second), Base(pin))
+
+
+def test_without_a_network_the_way_out_is_named(upstream: Upstream, tmp_path: Path) -> None:
+    pin = upstream.pin(upstream="git://127.0.0.1:1/sglang")
+    with pytest.raises(BoxError, match="cannot reach git://127.0.0.1:1/sglang") as caught:
+        Mirror(tmp_path / "state").route(Base(pin), Base(pin, rev=upstream.second))
+    assert "upstream.clone" in caught.value.remedy

@@ -16,7 +16,7 @@ from patchbisect.bisection.finding import (
     finding_to_json,
 )
 from patchbisect.bisection.judging import BadIs, Target, is_transient, reached, short
-from patchbisect.bisection.planning import forecast, plan_to_json
+from patchbisect.bisection.planning import Equipment, equipment, forecast, plan_to_json
 from patchbisect.bisection.remembering import Shut
 from patchbisect.bisection.running import bisect
 from patchbisect.bisection.session import (
@@ -40,6 +40,7 @@ __all__ = [
     "Bench",
     "Call",
     "Claim",
+    "Equipment",
     "Finding",
     "Journaled",
     "OnDesk",
@@ -58,6 +59,7 @@ __all__ = [
     "change_to_json",
     "conduct",
     "content_named",
+    "equipment",
     "export_branch",
     "finding_to_json",
     "forecast",

@@ -101,6 +101,10 @@ class OnDesk:
     def content(self, point: Point) -> str:
         return prepare(self.desk, point).content_id
 
+    def preparation_s(self, content: str) -> float:
+        """What a box has is not known here."""
+        return 0.0
+
     def log(self, trial: Trial) -> bytes:
         return self.store.log(trial.record)
 
@@ -122,6 +126,7 @@ class OnRig:
 
     def content(self, point: Point) -> str:
         prepared = prepare(self.rig, point)
+        self.rig.wheels.fit(prepared.wants)
         if prepared.wants.content:
             self._wants[prepared.content_id] = prepared.wants
         return prepared.content_id

@@ -3,18 +3,66 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from patchbisect.bisection.bench import OnDesk
+from patchbisect.bisection.course import launch_s
 from patchbisect.bisection.finding import Question, change_to_json
+from patchbisect.bisection.ground import Ground
+from patchbisect.bisection.remembering import Shut
+from patchbisect.errors import PointUnbuildable
 from patchbisect.model import Axis
 from patchbisect.records import Store
 from patchbisect.search import CulpritSearch, CulpritSet, Observation, Plan
+from patchbisect.trial import Wheels, prepare
 from patchbisect.wire import Json
 
 ENDS = 2
 PROOF = 2
 """Launches for the proof, at most: the search's own launches of culprit and parent count."""
 _RECENT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """Environments that the timeline's points need on a box: how many are to be built at most, in so many seconds.
+
+    ``untestable`` are positions whose wheels the box may not have, and why.
+    """
+
+    build: int
+    there: int
+    seconds: float
+    untestable: Mapping[int, str]
+
+
+def equipment(question: Question, bench: OnDesk, *, wheels: Callable[[], AbstractContextManager[Wheels]]) -> Equipment:
+    """What the points of the timeline need beside the box's own environment.
+
+    ``wheels`` reaches the box, and is only called where a point may need something else. Raises BoxError.
+    """
+    ground = Ground(question.timeline, Shut(bench))
+    spots = {k: ground.spot(range(k)) for k in range(len(question.timeline.changes) + 1)}
+    wants = {k: prepare(bench.desk, spot.point).wants for k, spot in spots.items() if not spot.unbuildable}
+    wanting = {k: one for k, one in wants.items() if one.content}
+    if not wanting:
+        return Equipment(build=0, there=0, seconds=0.0, untestable={})
+    missing: set[str] = set()
+    needed: set[str] = set()
+    untestable: dict[int, str] = {}
+    with wheels() as of_box:
+        for k, one in wanting.items():
+            try:
+                order = of_box.fit(one).order
+                if order:
+                    needed.add(order.key)
+                    missing |= {key for key in [of_box.missing(one)] if key}
+            except PointUnbuildable as fault:
+                untestable[k] = fault.message
+        seconds = len(missing) * of_box.build_s if missing else 0.0
+    return Equipment(build=len(missing), there=len(needed - missing), seconds=seconds, untestable=untestable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +111,15 @@ def _corners(question: Question, *, axes: int) -> Plan:
 def _seconds(question: Question, *, store: Store, box: str) -> list[float]:
     profile = question.timeline.bad.profile
     took = [
-        float(document["timings"]["total"])
+        launch_s(document["timings"])
         for document in store.documents()
         if document["box"] == box and document["point"]["profile"] == profile and document["timings"].get("total")
     ]
     return took[-_RECENT:]
 
 
-def plan_to_json(question: Question, plan: Forecast) -> Json:
-    """The document of ``bisect --plan --json``."""
+def plan_to_json(question: Question, plan: Forecast, *, needs: Equipment | None = None) -> Json:
+    """The document of ``bisect --plan --json``; without ``needs`` the box could not tell what it has."""
     minutes = None
     if plan.seconds is not None:
         minutes = {
@@ -88,4 +136,14 @@ def plan_to_json(question: Question, plan: Forecast) -> Json:
         "timeline": [change_to_json(change, k, secrets=question.secrets) for k, change in enumerate(changes, start=1)],
         "launches": {"expected": round(plan.expected, 1), "worst": plan.worst},
         "minutes": minutes,
+        "environments": _equipment_to_json(needs) if needs else None,
+    }
+
+
+def _equipment_to_json(needs: Equipment) -> Json:
+    return {
+        "build": needs.build,
+        "there": needs.there,
+        "minutes": round(needs.seconds / 60, 1),
+        "untestable": [{"position": k, "why": why} for k, why in needs.untestable.items()],
     }

@@ -298,17 +298,16 @@ class Box:
         """
         more = {"pip_args": list(self.settings.pip_args), "min_free_gb": self.settings.min_free_gb}
         request = self.request("environment", order={**asdict(order), **more})
-        for attempt in self.attempts():
+        while True:
             try:
                 with self.conversation() as conversation:
                     for frame, _ in conversation.frames(request):
-                        attempt.worked()
+                        self.patience.renew()
                         if "ok" in frame:
                             return Environment.of({"key": order.key, **frame["ok"]})
                         progress(frame["progress"])
             except LinkLost as lost:
-                attempt.failed(lost)
-        raise AssertionError("attempts() does not end")
+                self.patience.wait(lost)
 
     def drop_environments(self, *, limit_gb: float = 0.0) -> tuple[str, ...]:
         """Drop the ones not used for longest until the rest takes at most ``limit_gb``; none that is in use.

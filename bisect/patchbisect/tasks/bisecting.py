@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import invoke
 
 from patchbisect.errors import BoxError, UsageError
 from patchbisect.tasks.face import console, emit, negative, say, task
-from patchbisect.tasks.lab import mirror_of, prepared, rig_of
+from patchbisect.tasks.lab import box_of, mirror_of, prepared, rig_of
 
 if TYPE_CHECKING:
-    from patchbisect.bisection import Asked, Bench, Finding, Question, Shut
+    from patchbisect.bisection import Asked, Bench, Equipment, Finding, Question, Shut
     from patchbisect.config import Project
     from patchbisect.journal import Journal
-    from patchbisect.trial import Desk, Rig
+    from patchbisect.trial import Desk, Rig, Wheels
     from patchbisect.upstream import Mirror
 
 _HELP = {
@@ -163,7 +163,7 @@ def conducted(
         asked = replace(asked, scheduler=now.scheduler or asked.scheduler)
     question = understood(project, asked)
     if plan:
-        planned(project, question, box=asked.box, json=json)
+        planned(project, asked, question, json=json)
         return
     if journal is None:
         asked = replace(asked, suspects=faulted(project, question))
@@ -333,13 +333,14 @@ _LISTED = 40
 """Changes of a plan that are listed before the middle is left out."""
 
 
-def planned(project: Project, question: Question, *, box: str, json: bool) -> None:
+def planned(project: Project, asked: Asked, question: Question, *, json: bool) -> None:
     """The timeline and what it will cost, from the search itself and from the records."""
     from patchbisect.bisection import forecast, plan_to_json
     from patchbisect.records import Store
 
-    name, _ = project.settings.box_named(box or None)
-    document = plan_to_json(question, forecast(question, store=Store.of(project), box=name))
+    name, _ = project.settings.box_named((asked.boxes or (asked.box,))[0] or None)
+    plan = forecast(question, store=Store.of(project), box=name)
+    document = plan_to_json(question, plan, needs=equipped(project, question, box=name))
     if json:
         emit(document)
         return
@@ -360,6 +361,50 @@ def planned(project: Project, question: Question, *, box: str, json: bool) -> No
         )
     else:
         print("minutes: no run of this profile is on record yet")
+    if needs := document["environments"]:
+        if needs["build"] or needs["there"]:
+            print(
+                f"environments on {name}: {needs['build']} to build at most, about {needs['minutes']:.1f} minutes; "
+                f"{needs['there']} there already"
+            )
+        for why, positions in _by_reason(needs["untestable"]).items():
+            print(f"not testable on {name}: {'point' if len(positions) == 1 else 'points'} {spans(positions)}: {why}")
+
+
+def _by_reason(untestable: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
+    positions: dict[str, list[int]] = {}
+    for one in untestable:
+        positions.setdefault(one["why"], []).append(one["position"])
+    return positions
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """``3, 5-9``."""
+    starts = [n for n in numbers if n - 1 not in numbers]
+    ends = [n for n in numbers if n + 1 not in numbers]
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+
+
+def equipped(project: Project, question: Question, *, box: str) -> Equipment | None:
+    """The environments that the points need on the box, which is only looked at; None where it cannot be reached."""
+    from patchbisect.bisection import OnDesk, equipment
+    from patchbisect.records import Store
+    from patchbisect.trial import Desk, Wheels
+
+    _, config = project.settings.box_named(box)
+    embedded = prepared(project) if config.embedded else None
+
+    @contextmanager
+    def wheels() -> Iterator[Wheels]:
+        with box_of(project, box) as opened:
+            yield Wheels(opened, policy=config.wheels_policy)
+
+    desk = Desk.of(project, mirror=mirror_of(project), box=box, embedded=embedded)
+    try:
+        return equipment(question, OnDesk(desk, store=Store.of(project)), wheels=wheels)
+    except BoxError as error:
+        say(f"note: which environments are needed is not known: {error.message}")
+        return None
 
 
 def exported(project: Project, asked: Asked, branch: str) -> None:

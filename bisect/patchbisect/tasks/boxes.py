@@ -98,6 +98,7 @@ def status(ctx: invoke.Context, box: str = "", json: bool = False) -> None:
 
     with box_of(load_project(), box) as opened:
         facts, leases, launches = opened.hello(), opened.leases(), opened.launches()
+        environments = opened.environments()
     if json:
         emit(
             {
@@ -105,6 +106,7 @@ def status(ctx: invoke.Context, box: str = "", json: bool = False) -> None:
                 "machine": asdict(facts),
                 "leases": [asdict(held) for held in leases],
                 "launches": [asdict(launch) for launch in launches],
+                "environments": [asdict(environment) for environment in environments],
             }
         )
         return
@@ -113,6 +115,26 @@ def status(ctx: invoke.Context, box: str = "", json: bool = False) -> None:
     for launch in launches:
         kept = ", kept" if launch.keep else ""
         print(f"launch {launch.launch_id} on port {launch.port}: {launch.processes} processes{kept}")
+    for one in environments:
+        added = ", ".join(f"{name} {version}" for name, version in one.added.items()) or "nothing besides"
+        print(f"environment {one.key}: {added}; {one.size_gb:.2f} GiB{', in use' if one.busy else ''}")
+
+
+@task(help={**_BOX, "keep-gb": "how much may stay, the ones used last first (GiB)"})
+def gc(ctx: invoke.Context, box: str = "", keep_gb: float = 0.0) -> None:
+    """Drop environments that were built on a box for bases that need other wheels; none that is in use.
+
+    The box drops the ones not used for longest by itself where they take more than its setting environments-gb.
+
+    Example: invoke box.gc --box rig --keep-gb 20
+    """
+    from patchbisect.config import load_project
+
+    with box_of(load_project(), box) as opened:
+        sizes = {one.key: one.size_gb for one in opened.environments()}
+        dropped = opened.drop_environments(limit_gb=keep_gb)
+    freed = sum(sizes.get(key, 0.0) for key in dropped)
+    print(f"{len(dropped)} of {len(sizes)} environments dropped on {opened.name}, {freed:.2f} GiB freed")
 
 
 @task(help={**_BOX, "reason": "what others are told", "minutes": "how long", "wait-for-box": "seconds to wait for it"})
@@ -212,4 +234,4 @@ def station_of(project: Project, box: str) -> Station:
     return Station(project, name=f"{name}@{socket.gethostname()}", desk=desk, opening=opening, machine=machine)
 
 
-collection = invoke.Collection("box", status, acquire, steal, release, worker)
+collection = invoke.Collection("box", status, acquire, steal, release, worker, gc)

@@ -28,16 +28,11 @@ class Prepared:
 
 
 def prepare(rig: Rig | Desk, point: Point) -> Prepared:
-    """Build the point's code and resolve its arguments.
-
-    Raises UsageError, and PointUnbuildable also where the box may not have the wheels that the point needs.
-    """
+    """Build the point's code and resolve its arguments. Raises PointUnbuildable, UsageError."""
     code = rig.mirror.materialize(point.base, point.patches)
     wants = Wants(packages=point.packages)
     if rig.config.wheels_policy != "ignore":
         wants = Wants(needs=rig.mirror.needs(point.base, code), packages=point.packages)
-    if isinstance(rig, Rig):
-        rig.wheels.fit(wants)
     variables = rig.embedded.variables if rig.embedded else {}
     arguments = command.arguments(point.flags, variables=variables)
     inherited = {**(rig.embedded.env if rig.embedded else {}), **rig.config.env}

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from patchbisect import command
 from patchbisect.box import Environment, LaunchSpec, PlacedCode, Run, StopReport
 from patchbisect.box.failures import CannotEquip, CannotLaunch, LeaseLost, LinkLost, NoSuchLaunch, WrongCode
-from patchbisect.errors import BoxError
+from patchbisect.errors import BoxError, PointUnbuildable
 from patchbisect.model import Outcome, Persistence, Stage, Verdict
 from patchbisect.records import new_id
 from patchbisect.trial.following import Follower
@@ -68,7 +68,7 @@ def run_trial(
         else:
             why = "the box is not clean: " + "; ".join(clean.faults)
             launched = Launched(verdict=_void(why, advice="end what holds the box, or wait for it, then try again"))
-    except (CannotEquip, CannotLaunch, WrongCode) as refusal:
+    except (CannotEquip, CannotLaunch, PointUnbuildable, WrongCode) as refusal:
         launched = Launched(verdict=_void(refusal.message, advice=refusal.remedy, persistence=Persistence.PERMANENT))
     except NoSuchLaunch as forgotten:
         launched = Launched(verdict=_void(forgotten.message, advice="is the box's directory emptied at a reboot?"))

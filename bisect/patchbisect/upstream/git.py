@@ -7,11 +7,15 @@ would change trees, so their configuration is shut out, except where the network
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 # GitPython raises at import where no git is found, before anyone can say so in one line.
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
@@ -43,6 +47,13 @@ _OF_ANOTHER_REPOSITORY = (
 )
 """Set by git for the hooks of a repository: run from one, we would write into that repository."""
 _NO_QUESTIONS = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=15"}
+
+
+_PROGRESS = re.compile(r"(?:remote: )?[A-Z][\w ]+: +\d+")
+"""``Receiving objects:  45% (9/20), 3.10 MiB | 1.2 MiB/s``"""
+_TELL_EVERY_S = 3.0
+_STALLED = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60")
+"""A transfer that has all but stopped is given up after a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +102,24 @@ class Git:
         """As ``run``, but with the user's configuration, and never asking for a password."""
         inherited = {name: value for name, value in _NO_QUESTIONS.items() if name not in os.environ}
         return self._execute(arguments, stdin=b"", env=inherited, timeout=timeout)
+
+    def fetch(self, *arguments: str, say: Callable[[str], None]) -> Ran:
+        """``git fetch`` over the network; ``say`` hears every few seconds how far it is."""
+        env = {name: value for name, value in _NO_QUESTIONS.items() if name not in os.environ}
+        words = [*self._locate, *_STALLED, "fetch", "--progress", "--no-tags", *arguments]
+        command = [*_without_strays(env), "git", *words]
+        process = self._git.execute(command, as_process=True, istream=subprocess.DEVNULL, env=env)
+        told = time.monotonic()
+        said: list[str] = []
+        assert process.stderr is not None
+        for line in _lines(process.stderr):
+            if not _PROGRESS.match(line):
+                said.append(line)
+            elif time.monotonic() - told > _TELL_EVERY_S:
+                told = time.monotonic()
+                say(line)
+        status = process.proc.wait() if process.proc else 0
+        return Ran(status=status, out=b"", err="\n".join(said))
 
     def output(self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
         """Standard output. Raises BoxError where git fails: disk full, repository damaged."""
@@ -170,6 +199,16 @@ class Git:
         if timeout is not None and status == -signal.SIGKILL:
             said = f"fatal: did not answer within {timeout:g} s"
         return Ran(status=status, out=_bytes(out), err=said)
+
+
+def _lines(stream: IO[bytes]) -> Iterator[str]:
+    """What is told, line by line; git ends a line that it will write over with a carriage return."""
+    rest = b""
+    while data := os.read(stream.fileno(), 1 << 12):
+        *lines, rest = re.split(rb"[\r\n]", rest + data)
+        yield from (line.decode("utf-8", "replace").strip() for line in lines if line.strip())
+    if rest.strip():
+        yield rest.decode("utf-8", "replace").strip()
 
 
 def _without_strays(wanted: Mapping[str, str]) -> list[str]:

@@ -68,7 +68,7 @@ class Mirror:
     ) -> None:
         self.path = state / "mirror.git"
         self._store = Git(self.path)
-        git = GitSource(self._store, clone=clone, say=say)
+        git = GitSource(self._store, past=Git(state / "history.git"), clone=clone, say=say)
         release = ReleaseSource(self._store, wheels=state / "wheels", pip_args=tuple(pip_args), say=say)
         sources: dict[str, tuple[CodeSource, ...]] = {"git": (git,), "release": (release,), "auto": (git, release)}
         self._sources = sources[source]
@@ -107,14 +107,23 @@ class Mirror:
             return self._first(lambda source: source.freeze(base))
 
     def route(self, good: Base, bad: Base, *, way: Way | None = None) -> tuple[Base, ...]:
-        """The bases after ``good`` up to ``bad``, oldest first: commits of a local clone, else releases.
+        """The bases after ``good`` up to ``bad``, oldest first: commits of a clone or of the URL, else releases.
+
+        All commits are in the mirror then: what follows needs no network.
 
         Raises UsageError where they do not lie on one line, BoxError where nothing can tell.
         """
-        clone = self._git.clone_folder() if self._git in self._sources else None
-        if clone is None or (release_of(bad) and bad.rev.startswith("release:")):
+        if self._git not in self._sources or bad.rev.startswith("release:"):
             return releases_between(good, bad, pip_args=self._pip_args)
-        bases = commits_between(clone, good, bad, way or Way())
+        way = way or Way()
+        try:
+            with self._alone():
+                history = self._git.clone_folder() or self._git.history(good, bad, whole=not way.first_parent)
+        except NotAnswering as silent:
+            if len(self._sources) > 1 and release_of(good) and release_of(bad):
+                return releases_between(good, bad, pip_args=self._pip_args)
+            raise BoxError(silent.message, remedy=silent.remedy) from silent
+        bases = commits_between(history, good, bad, way)
         with self._alone():
             missing = [base for base in bases if self._git.cached(base) is None]
             if missing:

@@ -20,7 +20,6 @@ PACKAGE = "python/sglang"
 
 _PROBE_S = 20.0
 """How long a repository may take to answer at all (seconds). Arbitrary: a slow link answers in 5."""
-_STALLED = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60")
 _NOT_THERE = ("not our ref", "couldn't find remote ref", "no such remote ref", "unadvertised object")
 _FULL_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -64,6 +63,9 @@ class GitSource:
     """SGLang's repository at its URL, or a local clone of it."""
 
     store: Git
+    past: Git
+    """Where the history of a URL is kept, without the contents of files: nothing can be checked out from there, and so
+    the mirror, which must serve without a network, has no part in it."""
     clone: str = ""
     say: Say = lambda text: None
 
@@ -84,9 +86,57 @@ class GitSource:
         commits = [base.rev or base.pin.commit for base in bases]
         self.say(f"fetching {len(commits)} commits from {self._url(pin)}")
         refs = [f"+{commit}:{_git_ref(commit)}" for commit in commits]
-        ran = self.store.over_network(*_STALLED, "fetch", "--no-tags", "--depth=1", "--quiet", self._url(pin), *refs)
+        ran = self.store.fetch("--depth=1", self._url(pin), *refs, say=self.say)
         if ran.status:
             raise self._failure(ran, what=f"one of {len(commits)} commits", pin=pin)
+
+    def history(self, good: Base, bad: Base, *, whole: bool) -> Path:
+        """A repository with the commits from ``good`` to ``bad``; without ``whole`` first parents are enough.
+
+        What is there already is not asked for again. Raises NotAnswering, UsageError for a commit that is not there.
+        """
+        ends = [base.rev or base.pin.commit for base in (good, bad)]
+        url = self._url(bad.pin)
+        self._prepare_past(url)
+        if self._linked(ends, whole=whole):
+            return self.past.where
+        self._probe(url, pin=bad.pin)
+        self.say(f"fetching the history from {ends[0][:12]} to {ends[1][:12]} from {url}")
+        self._fetch_past("--depth=1", ends[:1], pin=bad.pin)
+        if not whole:
+            since = int(self.past.text("log", "-1", "--format=%ct", ends[0])) - _EARLIER_S
+            self._fetch_past(f"--shallow-since={max(since, 0)}", ends, pin=bad.pin)
+        if not self._linked(ends, whole=whole):
+            self._fetch_past("--unshallow" if self._is_shallow() else "--no-auto-gc", ends, pin=bad.pin)
+        return self.past.where
+
+    def _prepare_past(self, url: str) -> None:
+        if not (self.past.where / "HEAD").exists():
+            self.past.output("init", "--bare", "--quiet", "--template=", str(self.past.where))
+        settings = {
+            "core.repositoryFormatVersion": "1",
+            "extensions.partialClone": "upstream",
+            "remote.upstream.url": url,
+            "remote.upstream.promisor": "true",
+            "remote.upstream.partialCloneFilter": "blob:none",
+        }
+        for name, value in settings.items():
+            self.past.output("config", name, value)
+
+    def _fetch_past(self, how: str, commits: Sequence[str], *, pin: Pin) -> None:
+        refs = [f"+{commit}:{_PAST}/{commit}" for commit in commits]
+        ran = self.past.fetch(how, "--filter=blob:none", "upstream", *refs, say=self.say)
+        if ran.status:
+            raise self._failure(ran, what=f"one of {', '.join(commit[:12] for commit in commits)}", pin=pin)
+
+    def _linked(self, ends: Sequence[str], *, whole: bool) -> bool:
+        """Whether the way from the first to the second commit is there. By refs: git would fetch a commit it lacks."""
+        if not all(self.past.ids([f"{_PAST}/{commit}" for commit in ends])) or (whole and self._is_shallow()):
+            return False
+        return self.past.run("merge-base", "--is-ancestor", *ends).status == 0
+
+    def _is_shallow(self) -> bool:
+        return self.past.text("rev-parse", "--is-shallow-repository") == "true"
 
     def freeze(self, base: Base) -> Base:
         if not base.rev or _FULL_ID.fullmatch(base.rev):
@@ -101,7 +151,7 @@ class GitSource:
         self._probe(url, pin=base.pin)
         self.say(f"fetching {rev[:12]} from {url}")
         ref = _git_ref(rev)
-        ran = self.store.over_network(*_STALLED, "fetch", "--no-tags", "--depth=1", "--quiet", url, f"+{rev}:{ref}")
+        ran = self.store.fetch("--depth=1", url, f"+{rev}:{ref}", say=self.say)
         if ran.status:
             raise self._failure(ran, what=f"commit {rev[:12]}" if base.rev else f"the pin {rev[:12]}", pin=base.pin)
         _require_package(self.store, ref, what=f"commit {rev[:12]} of {url}")
@@ -260,6 +310,11 @@ def _number(base: Base) -> str:
 
 def _pinned_sha256(pin: Pin, version: str) -> str:
     return pin.wheel_sha256 if version == pin.release else ""
+
+
+_PAST = "refs/patchbisect/history"
+_EARLIER_S = 30 * 86400
+"""So much before the first commit history is fetched (seconds): the dates of commits are not in their order."""
 
 
 def _git_ref(commit: str) -> str:

@@ -135,7 +135,7 @@ class Environments:
                 continue
             room -= one["size_gb"]
             fresh = time.time() - one["used"] < FRESH_S and limit > 0
-            if room < 0 and not one["busy"] and not fresh and self._drop(one["key"]):
+            if (room < 0 or limit <= 0) and not one["busy"] and not fresh and self._drop(one["key"]):
                 dropped.append(one["key"])
                 room += one["size_gb"]
         for key in self._keys():
@@ -274,7 +274,7 @@ class _Build:
             "wanted": self._order["wanted"],
             "base": self._order["python"],
             "seconds": round(time.time() - self._began, 1),
-            "size_gb": round(size_of(self._home) / GIB, 4),
+            "size_gb": round(size_of(self._home) / GIB, 6),
         }
 
     def _pip(self, *words: str, own_sources: bool = True) -> str:
