@@ -14,10 +14,22 @@ from patchbisect.bisection import Asked, Finding, begin, finding_to_json
 from patchbisect.config import PIN_FILE, Project
 from patchbisect.model import Base, Patch, Pin
 from patchbisect.patchqueue import Queue, compose, format_patch, format_pin, parse_pin
+from patchbisect.records import Store
 from patchbisect.tasks.bisecting import run_through, understood
 from patchbisect.upstream import Mirror
+from patchbisect.upstream.needs import needs_of_wheel
+from tests.sglang.upstream_range import (
+    BROKEN,
+    BUMP,
+    GUILTY_LINE,
+    MOVED,
+    MOVES,
+    PRINT,
+    Range,
+    build_range,
+    build_range_with_needs,
+)
 from tests.sglang.upstream_range import GUILTY as GUILTY_COMMIT
-from tests.sglang.upstream_range import GUILTY_LINE, MOVED, MOVES, PRINT, Range, build_range
 
 pytestmark = pytest.mark.real
 
@@ -269,3 +281,28 @@ def test_two_revisions_of_the_queue_with_a_moved_pin(
     finding = bisect(home, good=before, bad="HEAD")
     assert finding.culprit is not None
     assert finding.culprit.after.rev == commits.commits[GUILTY_COMMIT]
+
+
+@pytest.mark.full
+def test_a_culprit_behind_a_commit_that_needs_other_wheels(
+    project: Project, mirror: Mirror, tmp_path: Path, bisect: Bisect
+) -> None:
+    """The upstream is a URL; its middle moves a dependency that both sides insist on; the culprit comes after it."""
+    wheel = next((project.state / "wheels" / "0.5.9").glob("*.whl"))
+    needs = ["einops" if need.package == "einops" else need.text for need in needs_of_wheel(wheel)]
+    commits = build_range_with_needs(tmp_path, mirror, pin_of(project), needs=needs)
+    _, box = project.settings.box_named("local")
+    settings = {
+        "boxes": {"local": box.model_copy(update={"other_wheels": "build", "dir": str(tmp_path / "box")})},
+        "upstream": project.settings.upstream.model_copy(update={"source": "git"}),
+    }
+    home = repository(project, tmp_path, [], pin=commits.pin, **settings)
+    finding = bisect(home, good="clean", bad=f"upstream:{commits.commits[-1]}")
+    assert finding.culprit is not None
+    assert finding.culprit.after.rev == commits.commits[BROKEN]
+    assert statuses(finding) == {"confirmed"}
+    assert finding.launches <= 9
+    store = Store(project.state / "runs")
+    seen = {step.position: store.load(step.trial.record).provenance["packages"]["einops"] for step in finding.steps}
+    assert all(einops == ("0.8.1" if k >= BUMP else "0.8.2") for k, einops in seen.items() if k is not None)
+    assert set(seen.values()) == {"0.8.1", "0.8.2"}

@@ -7,7 +7,9 @@ models bind; one moves a line that the carried patch stands on, and three commit
 
 from __future__ import annotations
 
+import json
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -133,3 +135,48 @@ def _git(where: Path, *words: str) -> str:
     done = subprocess.run(["git", "-C", str(where), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"git {' '.join(words)}: {done.stderr}"
     return done.stdout.strip()
+
+
+BUMP, BROKEN, WITH_NEEDS = 5, 9, 12
+"""In a range of ``WITH_NEEDS`` commits: the one that moves a dependency, and the culprit after it."""
+CONSTANTS = "python/sglang/srt/constants.py"
+PROJECT = "python/pyproject.toml"
+OLD_PIN, NEW_PIN = "einops==0.8.2", "einops==0.8.1"
+
+
+def build_range_with_needs(folder: Path, mirror: Mirror, pin: Pin, *, needs: Sequence[str]) -> Range:
+    """A range whose pyproject asks for what the release of the pin does, ``OLD_PIN`` among it, and after ``BUMP`` for
+    ``NEW_PIN``. Each commit refuses to start with another einops than it asks for.
+    """
+    old = mirror.base(Base(pin=pin)).commit
+    path = folder / "needing"
+    path.mkdir(parents=True)
+    _git(path, "init", "--quiet", "--initial-branch=main")
+    fetch = ["fetch", "--quiet", "--update-shallow", "--update-head-ok"]
+    _git(path, *fetch, str(mirror.path), f"{old}:refs/heads/main")
+    _git(path, "checkout", "--quiet", "main")
+    commits = []
+    for k in range(WITH_NEEDS + 1):
+        if k in (0, BUMP):
+            einops = NEW_PIN if k else OLD_PIN
+            lines = [einops if need.partition("=")[0] == "einops" else need for need in needs]
+            (path / PROJECT).write_text(f'[project]\nname = "sglang"\ndependencies = {json.dumps(lines)}\n')
+        if k == 0:
+            (path / CONSTANTS).write_text((path / CONSTANTS).read_text() + _asserting(OLD_PIN))
+        elif k == BUMP:
+            _replace(path / CONSTANTS, _asserting(OLD_PIN), _asserting(NEW_PIN))
+        elif k == BROKEN:
+            _replace(path / SIZING, GUILTY_LINE, PRINT + GUILTY_LINE)
+        else:
+            name = path / f"python/sglang/srt/{CHANGED_ALONE[k]}.py"
+            name.write_text(name.read_text() + f"\n# {k}\n")
+        subject = {0: "Say what is needed", BUMP: f"Move to {NEW_PIN}", BROKEN: "Log the sizing"}.get(k, f"Note {k}")
+        _git(path, "add", "--all")
+        _git(path, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", subject)
+        commits.append(_git(path, "rev-parse", "HEAD"))
+    return Range(path=path, pin=Pin(upstream=path.as_uri(), commit=commits[0], tag=""), commits=tuple(commits))
+
+
+def _asserting(requirement: str) -> str:
+    version = requirement.partition("==")[2]
+    return f'\nimport importlib.metadata\n\nassert importlib.metadata.version("einops") == "{version}"\n'

@@ -112,12 +112,14 @@ class Installed:
 class EnvironmentOrder:
     """An environment of ours over the server's: what it must have besides.
 
-    ``key`` is its content (16 hex digits), ``wanted`` requirements, ``held`` requirements that name what must stay as
-    it is, ``without`` packages that the box lives without and that are not installed with others.
+    ``key`` is its content (16 hex digits), ``sought`` the names of what the server's own lacks, ``wanted`` all
+    requirements, ``held`` requirements that name what must stay as it is, ``without`` what the box lives without and
+    that is not installed with others either.
     """
 
     key: str
     python: str
+    sought: tuple[str, ...]
     wanted: tuple[str, ...]
     held: tuple[str, ...] = ()
     without: tuple[str, ...] = ()

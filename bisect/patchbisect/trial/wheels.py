@@ -108,7 +108,8 @@ def fitted(wants: Wants, has: Installed) -> Fit:
     absent = {need.requirement.name for need in wants.needs.base if need.package in own - versions.keys()}
     absent |= {need.requirement.name for need in wants.needs.pin if need.package in own - versions.keys()}
     without = sorted(str(canonicalize_name(name)) for name in absent)
-    return Fit(gaps=tuple(gaps), order=_order(has, wanted=wanted, held=held, without=without))
+    sought = sorted({str(canonicalize_name(Requirement(gap.wanted).name)) for gap in gaps})
+    return Fit(gaps=tuple(gaps), order=_order(has, sought=sought, wanted=wanted, held=held, without=without))
 
 
 class Wheels:
@@ -209,20 +210,16 @@ class Telling:
         self._say(f"building environment {self._key}: {self._detail}{more}")
 
 
-def _order(has: Installed, *, wanted: list[str], held: list[str], without: list[str]) -> EnvironmentOrder:
+def _order(has: Installed, **lists: list[str]) -> EnvironmentOrder:
     """The key is the content: what is asked for, over which interpreter with which distributions."""
     content = {
         "format": _FORMAT,
         "interpreter": [has.executable, has.prefix, has.markers["python_full_version"], list(has.places)],
         "packages": dict(has.packages),
-        "wanted": wanted,
-        "held": held,
-        "without": without,
+        **lists,
     }
     key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-    return EnvironmentOrder(
-        key=key, python=has.executable, wanted=tuple(wanted), held=tuple(held), without=tuple(without)
-    )
+    return EnvironmentOrder(key=key, python=has.executable, **{name: tuple(names) for name, names in lists.items()})
 
 
 def _bare(wanted: Requirement) -> str:

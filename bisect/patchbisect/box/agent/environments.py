@@ -104,9 +104,9 @@ class Environments:
     def ensure(self, order: Json, progress: Progress) -> Json:
         """The environment of that key, built where it is not there or no longer whole.
 
-        ``order``: ``key``, ``python`` (the server's), ``wanted`` and ``held`` (requirements: to have, to keep as they
-        are), ``without`` (packages that the box lives without), ``pip_args``, ``min_free_gb``. What a build that was
-        killed had downloaded is not downloaded again.
+        ``order``: ``key``, ``python`` (the server's), ``sought`` (names of what the server's own lacks), ``wanted`` and
+        ``held`` (requirements: to have, to keep as they are), ``without`` (packages that the box lives without),
+        ``pip_args``, ``min_free_gb``. What a build that was killed had downloaded is not downloaded again.
         """
         key = order["key"]
         if not re.fullmatch(r"[0-9a-f]{16}", key):
@@ -196,7 +196,7 @@ class _Build:
         site = installed(self._python)["places"][0]
         self._link_base(site, base["places"])
         self._find_pip()
-        taken = self._resolve()
+        taken = self._resolve({plain_name(name) for name in base["packages"]})
         if taken:
             self._download(taken)
             self._install(taken)
@@ -229,8 +229,11 @@ class _Build:
             remedy = f"{self._order['python']} -m pip install --upgrade pip"
             raise Refused("no-wheels", f"pip {said.split()[1]} on the box is older than 22.2", remedy)
 
-    def _resolve(self) -> list[tuple[str, str]]:
-        """What pip would install beside what is there, name and version; without what the box lives without."""
+    def _resolve(self, there: set[str]) -> list[tuple[str, str]]:
+        """Name and version of what pip would install beside what is ``there``, as far as it comes of what is sought.
+
+        A server's environment may lack what its own distributions ask for; it has lived without, and so does ours.
+        """
         self._say("what pip would take")
         held, report = f"{self._home}/held.txt", f"{self._home}/report.json"
         with open(held, "w", encoding="utf-8") as file:
@@ -238,8 +241,10 @@ class _Build:
         self._pip("install", "--dry-run", "--report", report, "--constraint", held, *self._order["wanted"])
         with open(report, encoding="utf-8") as file:
             items = json.load(file)["install"]
-        named = [(item["metadata"]["name"], item["metadata"]["version"]) for item in items]
-        return [(name, version) for name, version in named if plain_name(name) not in self._order["without"]]
+        every = {plain_name(item["metadata"]["name"]): item["metadata"] for item in items}
+        found = {name: about for name, about in every.items() if name not in self._order["without"]}
+        names = reached(found, {*self._order["sought"], *there})
+        return [(found[name]["name"], found[name]["version"]) for name in sorted(names)]
 
     def _download(self, taken: Sequence[tuple[str, str]]) -> None:
         for k, (name, version) in enumerate(taken, start=1):
@@ -318,6 +323,19 @@ class _Build:
 
     def _say(self, detail: str, **counts: int) -> None:
         self._progress({"detail": detail, **counts})
+
+
+def reached(found: Json, seeds: set[str]) -> set[str]:
+    """Those of ``found`` (metadata by plain name) that are seeds, or are asked for by one of these."""
+    names: set[str] = set()
+    ahead = [name for name in found if name in seeds]
+    while ahead:
+        name = ahead.pop()
+        if name not in names:
+            names.add(name)
+            asked = (re.match(r"[A-Za-z0-9._-]+", line) for line in found[name].get("requires_dist", ()))
+            ahead += [one for one in (plain_name(match[0]) for match in asked if match) if one in found]
+    return names
 
 
 def failure(what: str, output: str) -> Refused:
