@@ -1,5 +1,7 @@
 """Bisecting over commits of upstream, by real git: the queue is carried along, steps of the base are undone alone."""
 
+from dataclasses import replace
+
 import pytest
 
 from patchbisect.bisection import AnswerKind, Claim, conduct
@@ -132,7 +134,7 @@ def test_a_range_of_commits_resumes(history, tmp_path):
 def test_commits_are_fetched_together(history):
     said = []
     mirror = history.mirror
-    mirror._git = type(mirror._git)(mirror._git.store, clone=mirror._git.clone, say=said.append)
+    mirror._git = replace(mirror._git, say=said.append)
     mirror._sources = (mirror._git,)
     history.line(history.point("clean", 0), history.point("upstream", 10))
     assert [text.partition(" from")[0] for text in said] == ["fetching 8 commits"]

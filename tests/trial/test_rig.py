@@ -33,6 +33,8 @@ patchbisect:
       gpu-slack-gb: 7
       gpu-budget-s: 7
       abandon-s: 7
+      environments-gb: 7
+      pip-args: [--no-index]
       link-timeout-s: 7
       link-patience-s: 7
     container: {prefix: [docker, exec, -i, sgl]}

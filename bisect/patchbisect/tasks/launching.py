@@ -26,7 +26,7 @@ _LAUNCH_HELP = {
     "box": "the box to launch on",
     "profile": "the launch command",
     "until": "how far it must get: kv-allocated or ready; default: the profile's",
-    "set": "flag:NAME=VALUE or env:NAME=VALUE; repeatable",
+    "set": "flag:NAME=VALUE, env:NAME=VALUE or package:NAME=VERSION; repeatable",
     "port": "HTTP port; default: a free one",
     "wait-for-box": "seconds to wait while somebody else has the box",
     "json": "print one JSON document",
