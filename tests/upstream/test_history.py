@@ -43,7 +43,8 @@ def test_first_parents_only_unless_the_full_history_is_wanted(upstream: Upstream
 def test_paths_narrow_and_the_end_stands_for_itself(upstream: Upstream) -> None:
     commits = merged(upstream)
     good, bad = Base(upstream.pin()), Base(upstream.pin(), rev=commits[-1])
-    assert subjects(commits_between(upstream.path, good, bad, Way(paths=(LOADER,)))) == ["merge side", "after"]
+    narrowed = commits_between(upstream.path, good, bad, Way(paths=(LOADER,)))
+    assert [base.rev for base in narrowed] == commits[-2:]
 
 
 def test_ends_that_are_not_on_one_line_are_refused_with_where_they_part(upstream: Upstream) -> None:
@@ -102,6 +103,7 @@ def test_a_range_comes_from_the_url_alone_and_needs_it_only_once(upstream: Upstr
     upstream.path.rename(tmp_path / "unplugged")
     again = Mirror(tmp_path / "state", source="git")
     assert subjects(again.route(good, bad)) == ["second", "merge side", "after"]
+    assert again.freeze(Base(pin, rev=commits[-1][:12])).rev == commits[-1]
     assert all(again.materialize(base, ()).tree for base in (good, *full))
 
 
@@ -128,3 +130,12 @@ def test_without_a_network_the_way_out_is_named(upstream: Upstream, tmp_path: Pa
     with pytest.raises(BoxError, match="cannot reach git://127.0.0.1:1/sglang") as caught:
         Mirror(tmp_path / "state").route(Base(pin), Base(pin, rev=upstream.second))
     assert "upstream.clone" in caught.value.remedy
+
+
+def test_a_path_that_no_commit_touches_is_refused_and_what_it_leaves_out_is_said(upstream: Upstream) -> None:
+    commits = merged(upstream)
+    good, bad = Base(upstream.pin()), Base(upstream.pin(), rev=commits[-1])
+    with pytest.raises(UsageError, match="no commit from .* touches python/sglang/nope"):
+        commits_between(upstream.path, good, bad, Way(paths=("python/sglang/nope",)))
+    narrowed = commits_between(upstream.path, good, bad, Way(paths=(LOADER,)))
+    assert subjects(narrowed) == ["merge side (with 1 before it that --path leaves out)", "after"]

@@ -132,7 +132,9 @@ def understand(asked: Asked, *, project: Project, mirror: Mirror) -> Understood:
 
 
 def _carrying(name: str, asked: Asked) -> str:
-    """The point with the patches that are carried along: ``+N`` before a profile."""
+    """The point with the patches that are carried along: ``+N`` before a profile. Raises UsageError."""
+    if wrong := [number for number in asked.carry if not number.isdecimal()]:
+        raise UsageError(f"--carry: {wrong[0]!r} is not the number of a patch", remedy="like --carry 1,4")
     head, at, profile = name.partition("@")
     return head + "".join(f"+{int(number)}" for number in asked.carry) + at + profile
 

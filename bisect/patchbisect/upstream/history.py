@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
@@ -49,10 +49,31 @@ def commits_between(clone: Path, good: Base, bad: Base, way: Way) -> tuple[Base,
     listed = git.text("log", *order, "--reverse", "--format=%H %s", f"{first}..{last}", "--", *way.paths)
     pairs = [line.partition(" ") for line in listed.splitlines()]
     bases = [Base(pin=bad.pin, rev=commit, subject=subject) for commit, _, subject in pairs]
+    if not bases and way.paths != Way().paths:
+        raise UsageError(
+            f"no commit from {first[:12]} to {last[:12]} touches {' or '.join(way.paths)}",
+            remedy="name another --path, as in SGLang's repository, or leave it out",
+        )
     if not bases or bases[-1].rev != last:
         subject = git.text("log", "-1", "--format=%s", last)
         bases.append(Base(pin=bad.pin, rev=last, subject=subject))
+    if way.paths != Way().paths:
+        every = git.text("log", *order, "--reverse", "--format=%H", f"{first}..{last}", "--", *Way().paths).split()
+        bases = _with_what_is_left_out(bases, every)
     return tuple(bases)
+
+
+def _with_what_is_left_out(bases: Sequence[Base], every: Sequence[str]) -> list[Base]:
+    """Each commit says how many before it are tested with it alone, as they touch none of the paths."""
+    said: list[Base] = []
+    at = 0
+    for base in bases:
+        here = every.index(base.rev) if base.rev in every else len(every)
+        left_out = here - at
+        more = f" (with {left_out} before it that --path leaves out)" if left_out else ""
+        said.append(replace(base, subject=base.subject + more))
+        at = here + 1
+    return said
 
 
 def releases_between(good: Base, bad: Base, *, pip_args: Sequence[str]) -> tuple[Base, ...]:

@@ -21,6 +21,7 @@ PACKAGE = "python/sglang"
 _PROBE_S = 20.0
 """How long a repository may take to answer at all (seconds). Arbitrary: a slow link answers in 5."""
 _NOT_THERE = ("not our ref", "couldn't find remote ref", "no such remote ref", "unadvertised object")
+_SHORT_ID = re.compile(r"[0-9a-f]{7,39}")
 _FULL_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 Say = Callable[[str], None]
@@ -173,6 +174,8 @@ class GitSource:
             if ran.status == 0:
                 return ran.text
             raise self._failure(ran, what=what, pin=base.pin)
+        if known := self._known(base.rev):
+            return known
         wanted = [f"refs/tags/{base.rev}^{{}}", f"refs/tags/{base.rev}", f"refs/heads/{base.rev}", base.rev]
         ran = self.store.over_network("ls-remote", "--", self._url(base.pin), *wanted, timeout=_PROBE_S)
         if ran.status:
@@ -183,8 +186,15 @@ class GitSource:
                 return ids_by_name[name]
         raise UsageError(
             f"{self._where(base.pin)} has no branch or tag {base.rev!r}",
-            remedy="Give a branch, tag or full commit id; abbreviations and HEAD~N need a local clone in the settings.",
+            remedy="Give a branch, tag or full commit id; HEAD~N, and short ids not met before, need upstream.clone.",
         )
+
+    def _known(self, rev: str) -> str:
+        """The commit that a shortened id names among those whose history was fetched; ``""`` for none."""
+        if not _SHORT_ID.fullmatch(rev) or not (self.past.where / "HEAD").exists():
+            return ""
+        ran = self.past.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{rev}^{{commit}}")
+        return ran.text if ran.status == 0 else ""
 
     def _probe(self, url: str, *, pin: Pin) -> None:
         """A firewall that swallows packets would hold a fetch for minutes before anyone hears of the release."""
