@@ -171,10 +171,10 @@ def test_every_hunk_that_stands_nowhere_is_told(tmp_path: Path) -> None:
     shop = lab.shop()
     second = HUNK.replace("engine_9", "engine_x").replace("9,3", "40,3")
     imported = one(f"--- a/{ENGINE}\n+++ b/{ENGINE}\n{HUNK}{second}")
-    told = misplaced(shop, [imported.patch])
+    told = misplaced(shop, [imported.patch], after=shop.queue().enabled)
     assert len(told) == 2
     missing = one(PLAIN.replace("engine.py", "nowhere.py"))
-    assert misplaced(shop, [missing.patch]) == ["fix-it: python/sglang/nowhere.py is not there"]
+    assert misplaced(shop, [missing.patch], after=shop.queue().enabled) == ["fix-it: python/sglang/nowhere.py is not there"]
     fine = one(
         PLAIN.replace("engine_10", "engine_30")
         .replace("engine_9 = 9", "engine_29 = 29")
@@ -182,6 +182,14 @@ def test_every_hunk_that_stands_nowhere_is_told(tmp_path: Path) -> None:
         .replace("= 10\n", "= 30\n")
         .replace("9,3", "29,3")
     )
-    assert misplaced(shop, [fine.patch]) == []
+    assert misplaced(shop, [fine.patch], after=shop.queue().enabled) == []
     shop.edit("import", lambda editor: editor.insert([fine.patch]))
     assert "engine_30 = 0\n" in lab.result()
+
+
+def test_trailers_of_other_people_stay_and_wrong_ones_of_ours_are_told() -> None:
+    text = f"Subject: Fix it\nFrom: A <a@b.c>\n\nWhy.\n\nSigned-off-by: A <a@b.c>\nKind: nonsense\n---\n{PLAIN}"
+    imported = one(text)
+    assert ("Signed-off-by", "A <a@b.c>") in imported.patch.trailers
+    assert imported.patch.trailer("Kind") == "experiment"
+    assert any(line.startswith("Kind: nonsense is dropped: ") for line in imported.account)

@@ -62,7 +62,7 @@ def import_branch(mirror: Mirror, base: Base, queue: Queue, *, name: str) -> lis
         old = by_name.pop(named, None)
         untouched = old is not None and _is_result(mirror, base, [*patches, old], commit=commit)
         patches.append(_patch(store, commit, old, untouched=untouched))
-    return _with_disabled(patches, queue)
+    return with_disabled(patches, queue)
 
 
 def commits_of(mirror: Mirror, base: Base, *, rev: str, clone: Path | None) -> list[str]:
@@ -147,7 +147,7 @@ def _patch(store: Git, commit: str, old: Patch | None, *, untouched: bool) -> Pa
     return patch_of_commit(store, commit, number=old.number, slug=old.slug)
 
 
-def _with_disabled(patches: Sequence[Patch], queue: Queue) -> list[Patch]:
+def with_disabled(patches: Sequence[Patch], queue: Queue) -> list[Patch]:
     """The disabled patches of the queue, each behind the patch that it stood behind."""
     order = list(patches)
     previous = ""

@@ -13,6 +13,7 @@ from patchbisect.maintain.exporting import diff_between, has_renames
 from patchbisect.maintain.rebuilding import Rebuilt, rebuild
 from patchbisect.model import Base, Patch
 from patchbisect.patchqueue import Queue, compose, diff_of, renamed, requires
+from patchbisect.patchqueue.diff import split_lines
 from patchbisect.patchqueue.patchfile import TRAILERS
 from patchbisect.upstream import Git, Mirror
 
@@ -87,7 +88,7 @@ class Editor:
         if len(chosen) == len(files):
             raise UsageError(f"{whole.name} would be left with nothing", remedy="Name some of its files, not all.")
         parts = {False: "", True: ""}
-        lines = whole.diff.splitlines(keepends=True)
+        lines = split_lines(whole.diff)
         starts = [file.line - files[0].line for file in files] + [len(lines)]
         for file, start, end in zip(files, starts, starts[1:], strict=False):
             parts[file in chosen] += "".join(lines[start:end])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import email.utils
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import PurePosixPath
@@ -23,6 +23,8 @@ from patchbisect.upstream import PACKAGE
 
 LARGEST = 20 * 2**20
 """Bytes of one patch. Arbitrary; beyond it nobody reads a patch, and it is vendored code."""
+NO_REASON = "Imported; it gives no reason."
+"""The body of a patch that had none."""
 
 _MAIL = re.compile(rb"^From [0-9a-f]{40} |^From \S+@\S+ .*\d{4}$|^From - ", re.MULTILINE)
 _HEADER = re.compile(r"(From|Date|Subject|Author|Description|Origin|Forwarded|Last-Update|Bug|Bug-\w+): ?(.*)")
@@ -47,6 +49,8 @@ class Imported:
 
     patch: Patch
     account: tuple[str, ...]
+    modeless: frozenset[str] = frozenset()
+    """Files that came without a word on their mode: by ``diff -u``, or from quilt."""
 
 
 def import_file(name: str, data: bytes, *, defaults: Defaults) -> list[Imported]:
@@ -81,6 +85,8 @@ def import_series(
         entry, _, comment = line.partition("#")
         words = entry.split()
         if not words:
+            # How a patch is switched off in a series.
+            listed += comment.split()[:1]
             continue
         name = words[0]
         listed.append(name)
@@ -97,8 +103,12 @@ def import_series(
                 wanted = ", ".join(f"{sign}{guard}" for sign, guard in marks)
                 account.append(f"its guard ({wanted}) is not set: comes with Enabled: no")
                 patch = _with_trailer(patch, "Enabled", "no")
-            imported.append(Imported(patch=patch, account=tuple(account)))
-    left = sorted(name for name in files if name not in listed and name != "series" and not name.startswith("."))
+            imported.append(replace(found, patch=patch, account=tuple(account)))
+    left = sorted(
+        name
+        for name in files
+        if name not in listed and name != "series" and not name.startswith(".") and name[-1:] != "~"
+    )
     return imported, [f"not in the series, left out: {', '.join(left)}"] if left else []
 
 
@@ -141,7 +151,8 @@ def _one(name: str, text: str, *, defaults: Defaults, account: list[str], at: in
     if not subject:
         subject = re.sub(r"^\d+[-_]", "", PurePosixPath(name).name.rpartition(".")[0] or name).replace("-", " ")
         account.append(f"has no subject: its name serves as one ({subject})")
-    trailers = [(key, value) for key, value in trailers if key.title() in TRAILERS and not TRAILERS[key.title()](value)]
+    account += [f"{key}: {value} is dropped: {why}" for key, value in trailers if (why := _no_trailer(key, value))]
+    trailers = [(key, value) for key, value in trailers if not _no_trailer(key, value)]
     trailers += [
         (key, value)
         for key, value in (("Kind", defaults.kind), ("Forwarded", _forwarded(head)))
@@ -154,17 +165,29 @@ def _one(name: str, text: str, *, defaults: Defaults, account: list[str], at: in
     try:
         patch = compose(
             number=at,
-            slug=slug_of(subject),
+            slug=_named(name) or slug_of(subject),
             author=_plain(author),
             date=_date(head.get("Date", ""), defaults.date, account),
             subject=_plain(subject),
-            body=_plain(body) or "Imported; it gives no reason.",
+            body=_plain(body) or NO_REASON,
             trailers=trailers,
             diff=diff,
         )
     except PatchFault as error:
         raise UsageError(f"{name}: {error.fault.message}", remedy=error.remedy) from error
-    return Imported(patch=patch, account=tuple(account))
+    return Imported(patch=patch, account=tuple(account), modeless=frozenset(reading.modeless))
+
+
+def _no_trailer(key: str, value: str) -> str:
+    """What is wrong with a trailer that means something here."""
+    check = TRAILERS.get(key.title())
+    return check(value) if check else ""
+
+
+def _named(filename: str) -> str:
+    """The slug in a file's name of our form, ``""`` where it is of another one."""
+    kept = re.fullmatch(r"\d{1,4}-([a-z0-9][a-z0-9._-]*)\.patch", PurePosixPath(filename).name)
+    return kept[1] if kept else ""
 
 
 def _already_ours(text: str, at: int, *, named: str) -> Patch | None:
@@ -260,6 +283,7 @@ class _Reading:
         self.account = account
         self.begins = len(lines)
         self.at = 0
+        self.modeless: list[str] = []
 
     def diff(self) -> str:
         """Raises UsageError where there is none, and for what cannot be taken over."""
@@ -374,6 +398,8 @@ class _Reading:
         if old != new and not renamed:
             self.account.append(f"{old} was compared with {new}: taken as a change of {min(old, new, key=len)}")
             old = new = min(old, new, key=len)
+        if not file.extended:
+            self.modeless.append(new)
         lines = [f"diff --git a/{old} b/{new}\n"]
         for text in file.extended:
             if text.startswith(("rename from ", "copy from ")):

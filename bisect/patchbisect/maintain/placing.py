@@ -11,14 +11,13 @@ from patchbisect.model import Base, Patch
 from patchbisect.patchqueue import diff_of
 
 
-def misplaced(shop: Shop, patches: Sequence[Patch]) -> list[str]:
-    """For patches behind the end of the queue: each hunk that stands nowhere or in several places, and each file
-    that is missing or in the way. Empty where they can be built."""
+def misplaced(shop: Shop, patches: Sequence[Patch], *, after: Sequence[Patch]) -> list[str]:
+    """For patches behind those of ``after``: each hunk that stands nowhere or in several places, and each file that
+    is missing or in the way. Empty where they can be built."""
     base = Base(pin=shop.pin)
-    queue = shop.queue().enabled
     wanted = [patch for patch in patches if patch.enabled]
-    commit = shop.mirror.materialize(base, queue).commit
-    if _builds(shop, base, [*queue, *wanted]):
+    commit = shop.mirror.materialize(base, after).commit
+    if _builds(shop, base, [*after, *wanted]):
         return []
 
     def read(path: str) -> str | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         "clone": "the clone of SGLang that has the commit; default: the mirror",
         "kind": "kind of patches that name none",
         "guards": "quilt guards that are set, separated by commas",
+        "instead": "what is imported becomes the queue: it was exported, and comes back",
         "json": workshop.JSON,
     },
 )
@@ -36,22 +37,34 @@ def import_(
     clone: str = "",
     kind: str = "experiment",
     guards: str = "",
+    instead: bool = False,
     json: bool = False,
 ) -> None:
     """Take patches in: files of any make (behind the queue's end), commits, or a branch that was exported.
 
-    All or nothing; what had to be changed to get there is told.
+    All or nothing; what had to be changed to get there is told. With --instead they become the queue, and a patch
+    that nobody touched stays byte for byte.
 
     Example: invoke import ../their-patches/
     """
+    from patchbisect.maintain.branching import with_disabled
+
     shop = workshop.shop()
     path = Path(source)
     if branch or (not commit and not path.exists() and _is_branch(shop, source)):
         workshop.done(_import_branch(shop, source), json=json)
         return
     imported, notes = _imported(shop, source, commit=commit, clone=clone, kind=kind, guards=guards)
-    _check_places(shop, imported)
-    outcome = shop.edit(f"import {source}", lambda editor: editor.insert([one.patch for one in imported]))
+    if instead:
+        imported = _come_back(shop, imported)
+    _check_places(shop, imported, instead=instead)
+    title, patches = f"import {source}", [one.patch for one in imported]
+    outcome = shop.edit(
+        title,
+        lambda editor: (
+            editor.become(with_disabled(patches, editor.queue), doing=title) if instead else editor.insert(patches)
+        ),
+    )
     account = {one.patch.slug: list(one.account) for one in imported}
     if json:
         emit(
@@ -125,12 +138,21 @@ def _commits(shop: Shop, rev: str, *, clone: str, kind: str) -> list[Imported]:
     ]
 
 
-def _check_places(shop: Shop, imported: list[Imported]) -> None:
+def _come_back(shop: Shop, imported: list[Imported]) -> list[Imported]:
+    from patchbisect.maintain.returning import come_back
+    from patchbisect.model import Base
+
+    base = Base(pin=shop.pin)
+    queue = shop.editor().queue
+    return come_back(shop.mirror, base, queue, imported)
+
+
+def _check_places(shop: Shop, imported: list[Imported], *, instead: bool) -> None:
     """Raise UsageError that names every hunk that stands nowhere, not only the first."""
     from patchbisect.errors import UsageError
     from patchbisect.maintain.placing import misplaced
 
-    told = misplaced(shop, [one.patch for one in imported])
+    told = misplaced(shop, [one.patch for one in imported], after=() if instead else shop.queue().enabled)
     if told:
         shown = [f"  {line}" for line in told[:20]] + ([f"  ... and {len(told) - 20} more"] if told[20:] else [])
         raise UsageError(
