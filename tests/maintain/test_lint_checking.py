@@ -168,3 +168,13 @@ def test_what_does_not_apply_or_compile_cannot_be_waived() -> None:
 
 def test_every_rule_is_described() -> None:
     assert all(RULES.values())
+
+
+def test_a_source_in_its_own_encoding_is_read_as_python_reads_it() -> None:
+    declared = f"# coding: latin-1\n# caf\udce9\n{BEFORE}"
+    looks = declared.replace("    return total\n", '    logger.info("%s", total)\n    return total\n')
+    assert run(patch(1, looks, before=declared), text=declared) == []
+    undeclared = BEFORE.replace("import logging", "import logging  # caf\udce9")
+    [found] = run(patch(1, undeclared))
+    assert found.rule == "compiles"
+    assert "utf-8" in found.why

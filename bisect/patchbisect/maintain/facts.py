@@ -12,6 +12,7 @@ from html import escape
 from typing import Any
 
 from patchbisect.maintain.lint.effects import Effect, Read, Texts
+from patchbisect.maintain.lint.sources import tree_of
 from patchbisect.model import Patch
 from patchbisect.patchqueue import diff_of, format_patch, requires
 
@@ -73,7 +74,7 @@ def functions_touched(effect: Effect) -> tuple[str, ...]:
     if not effect.path.endswith(".py") or effect.after is None:
         return ()
     try:
-        tree = ast.parse(effect.after)
+        tree = tree_of(effect.after)
     except SyntaxError:
         return ()
     spans = list(_definitions(tree, ""))

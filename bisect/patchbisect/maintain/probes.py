@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from patchbisect.errors import UsageError
+from patchbisect.maintain.lint.sources import tree_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ def insert_probe(text: str, *, path: str, after: str, expressions: Sequence[str]
     ``after`` is compared without the white space around it and must stand once. Raises UsageError where it does not,
     for an expression that is none, and behind a statement that leaves (return, raise, break, continue).
     """
-    tree = ast.parse(text)
+    tree = tree_of(text)
     lines = text.split("\n")
     number = _only_line(lines, after, path=path)
     statement = _statement_at(tree, number)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchbisect.errors import UsageError
+from patchbisect.maintain.lint.sources import tree_of
 
 _RUFF_RULES = "F402,F50,F52,F6,F7,F82,PLE"
 _TY_RULES = (
@@ -82,7 +83,7 @@ def _functions(text: str) -> list[tuple[int, int, str]]:
     """First line, last line and name of each function and class, outer ones first."""
     definitions = [
         node
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(tree_of(text))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     ]
     return [(node.lineno, node.end_lineno or node.lineno, node.name) for node in definitions]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
 import warnings
@@ -14,6 +13,7 @@ from patchbisect.maintain.lint.analysers import Diagnose, Diagnostic, new_diagno
 from patchbisect.maintain.lint.effects import Effect, Read, Texts
 from patchbisect.maintain.lint.findings import BEHAVIOUR, Finding, waive
 from patchbisect.maintain.lint.instrumentation import judge
+from patchbisect.maintain.lint.sources import tree_of
 from patchbisect.model import Patch
 from patchbisect.patchqueue import Fault, Severity, diff_of, probes, survey
 
@@ -263,7 +263,7 @@ def _syntax_fault(text: str) -> tuple[int, str] | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compile(ast.parse(text), "source", "exec", dont_inherit=True)
+            compile(tree_of(text), "source", "exec", dont_inherit=True)
     except SyntaxError as error:
         return error.lineno or 0, f"does not compile: {error.msg}"
     except ValueError as error:

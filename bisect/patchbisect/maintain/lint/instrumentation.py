@@ -14,6 +14,7 @@ from patchbisect.maintain.lint.edits import Added, Edits, compare
 from patchbisect.maintain.lint.evidence import Evidence, around
 from patchbisect.maintain.lint.expressions import Guards, Inspector
 from patchbisect.maintain.lint.scopes import BUILTINS, Function, Scope, imported, parameters, scopes_of
+from patchbisect.maintain.lint.sources import tree_of
 
 _LEAVE = (
     "Leave SGLang's statements as they are and add one of your own; a patch that changes code is a fix or experiment."
@@ -37,7 +38,7 @@ def judge(before: str, after: str, *, unknown: Callable[[str], bool] = lambda na
 
     ``unknown`` tells whether no file of SGLang holds a word; it is asked about attributes that this file does not.
     """
-    old, new = ast.parse(before), ast.parse(after)
+    old, new = tree_of(before), tree_of(after)
     edits = compare(old, new)
     judge_ = _Judge(tree=new, before=before, edits=edits, unknown=unknown)
     judge_.run()
