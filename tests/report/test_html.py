@@ -203,7 +203,7 @@ def test_pictures_are_there(finding: dict[str, Any], store: Store) -> None:
     assert "weights 0.53 GiB" in text
 
 
-def test_a_gpu_has_its_colour_in_both_runs_and_the_parent_is_dashed(finding: dict[str, Any], store: Store) -> None:
+def test_the_two_of_a_pair_differ_in_colour_and_in_style(finding: dict[str, Any], store: Store) -> None:
     for claim in ("culprit_bad", "parent_good"):
         made = store.load(finding["proof"][claim]["run"])
         log = store.log(made.id)
@@ -213,10 +213,10 @@ def test_a_gpu_has_its_colour_in_both_runs_and_the_parent_is_dashed(finding: dic
     picture = page.of_finding(finding, store).gpu
     assert picture is not None
     assert [(path.title, path.css) for path in picture.paths] == [
-        ("culprit GPU 0", "line-0"),
-        ("culprit GPU 1", "line-1"),
-        ("parent GPU 0", "line-0 dashed"),
-        ("parent GPU 1", "line-1 dashed"),
+        ("culprit, fullest of 2 GPUs", "band line-1"),
+        ("culprit, fullest of 2 GPUs", "series line-1"),
+        ("parent, fullest of 2 GPUs", "band line-0 dashed"),
+        ("parent, fullest of 2 GPUs", "series line-0 dashed"),
     ]
 
 

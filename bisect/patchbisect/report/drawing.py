@@ -6,6 +6,7 @@ that nothing rests on colour alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -78,6 +79,8 @@ class Drawing:
 
     title: str
     summary: str
+    note: str = ""
+    """What a reader has to know to read it rightly."""
     height: float = 0.0
     rects: list[Rect] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
@@ -211,6 +214,8 @@ class Series:
     name: str
     css: str
     points: Sequence[tuple[float, float]]
+    low: Sequence[tuple[float, float]] = ()
+    """The other edge of a band below the line, at the same seconds; empty: none."""
 
 
 def over_time(series: Sequence[Series], *, title: str) -> Drawing | None:
@@ -222,18 +227,27 @@ def over_time(series: Sequence[Series], *, title: str) -> Drawing | None:
     highest = max(gb for one in series for _, gb in one.points)
     if longest <= 0 or highest <= 0:
         return None
-    drawing = Drawing(title=title, summary=f"{len(series)} GPUs, at most {highest:.1f} GiB in use")
+    peaks = (f"{one.name} at most {max(gb for _, gb in one.points):.1f} GiB" for one in series)
+    drawing = Drawing(title=title, summary="; ".join(peaks))
     scale = _Scale(longest, unit="s")
     height = 160.0
-    for one in series:
-        xy = " ".join(f"{scale.x(t):.1f},{_TOP + height * (1 - gb / highest):.1f}" for t, gb in one.points)
-        drawing.paths.append(Path(xy, one.css, one.name))
-        drawing.legend.append((one.css, one.name))
-    for share in (0.0, 0.5, 1.0):
-        y = 8 + height * (1 - share)
+    step = _step(highest, most=5)
+    top = step * math.ceil(highest / step)
+
+    def shape(points: Iterable[tuple[float, float]]) -> str:
+        return " ".join(f"{scale.x(t):.1f},{_TOP + height * (1 - gb / top):.1f}" for t, gb in points)
+
+    for count in range(round(top / step) + 1):
+        y = _TOP + height * (1 - count * step / top)
         drawing.lines.append(Line(_LEFT, y, WIDTH - _RIGHT, y, "axis"))
-        drawing.labels.append(Label(_LEFT - 8, y + 4, f"{highest * share:.1f} GiB", anchor="end"))
-    scale.axis(drawing, 8 + height)
+        unit = " GiB" if count * step == top else ""
+        drawing.labels.append(Label(_LEFT - 8, y + 4, f"{count * step:g}{unit}", anchor="end"))
+    for one in series:
+        if one.low:
+            drawing.paths.append(Path(shape([*one.points, *reversed(one.low)]), f"band {one.css}", one.name))
+        drawing.paths.append(Path(shape(one.points), f"series {one.css}", one.name))
+        drawing.legend.append((one.css, one.name))
+    scale.axis(drawing, _TOP + height)
     return drawing
 
 
@@ -261,10 +275,10 @@ class _Scale:
         drawing.height = y + 24
 
 
-def _step(longest: float) -> float:
-    """A round step that gives four to ten ticks."""
+def _step(longest: float, *, most: int = 10) -> float:
+    """The smallest round step that gives at most so many ticks."""
     magnitude = 10.0 ** (len(str(int(longest))) - 1) if longest >= 1 else 0.1
-    return next(magnitude * factor for factor in (0.1, 0.2, 0.5, 1.0, 2.0) if longest / (magnitude * factor) <= 10)
+    return next(magnitude * factor for factor in (0.1, 0.2, 0.5, 1.0, 2.0) if longest / (magnitude * factor) <= most)
 
 
 def _rows(drawing: Drawing, bars: Sequence[Bars[T]]) -> Iterator[tuple[Bars[T], float]]:

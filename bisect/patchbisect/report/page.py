@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,9 +10,8 @@ from typing import Any
 from patchbisect.errors import UsageError
 from patchbisect.records import Store
 from patchbisect.redact import MASK
-from patchbisect.report import drawing
-from patchbisect.report.board import gpus_of
-from patchbisect.report.drawing import Bars, Drawing, Series
+from patchbisect.report import drawing, picturing
+from patchbisect.report.drawing import Drawing
 from patchbisect.report.masking import without_secrets
 from patchbisect.report.sources import Source, recorded
 from patchbisect.report.tables import printable
@@ -37,7 +37,6 @@ LINE_CHARACTERS = 1200
 DIFF_LINES = 400
 MOST_TRIALS = 300
 MOST_POINTS = 600
-MOST_RANKS = 16
 _SHORT = 300
 
 
@@ -164,7 +163,7 @@ def of_finding(finding: Json, store: Store) -> Page:
         made=finding.get("at", ""),
         proof=tuple(_proof_rows(finding["proof"], words, shown={trial["run"] for trial in trials[:MOST_TRIALS]})),
         commands=tuple(_commands(finding.get("reproduce", {}), words)),
-        points=tuple(_points(finding)),
+        points=tuple(_points(finding)) if finding["timeline"] else (),
         trials=tuple(_trial_rows(trials[:MOST_TRIALS])),
         left_out=left_out,
         narrowing=drawing.narrowing(
@@ -174,9 +173,9 @@ def of_finding(finding: Json, store: Store) -> Page:
             fix=bool(finding.get("fix")),
             certain=finding["assumed_deterministic"] or finding["confidence"] >= 1.0,
         ),
-        memory=_memory(pair),
-        stages=_stages(pair),
-        gpu=_gpu(pair),
+        memory=picturing.memory(pair),
+        stages=picturing.stages(pair),
+        gpu=picturing.gpus(pair),
         excerpt=_excerpt(failing) if failing else None,
         diff_title=shortened(culprit["title"], _SHORT) if culprit else "",
         diff=tuple(_culprit_diff(finding, store, failing, passing)),
@@ -221,6 +220,9 @@ def _culprit_and_parent(finding: Json) -> tuple[Json | None, Json | None]:
 
 def _answer_facts(finding: Json) -> Iterator[tuple[str, str]]:
     if finding["culprit"] or finding.get("together"):
+        bad, _ = _culprit_and_parent(finding)
+        if bad:
+            yield words_of(finding).fails, shortened(outcome(bad["verdict"]), _SHORT)
         yield "Because", finding["reason"]
         yield "Sure", surely(finding)
     else:
@@ -361,9 +363,9 @@ def of_run(source: Source, store: Store) -> Page:
         deciding=shortened(verdict["deciding"]["text"], _SHORT) if verdict.get("deciding") else "",
         made=record["created"],
         commands=tuple(commands) if record["origin"] == "trial" else (),
-        memory=_memory(pair),
-        stages=_stages(pair),
-        gpu=_gpu(pair),
+        memory=picturing.memory(pair),
+        stages=picturing.stages(pair),
+        gpu=picturing.gpus(pair),
         excerpt=_excerpt(source),
         environment=tuple(_environment(source)),
     )
@@ -390,7 +392,7 @@ def _verdict_facts(record: Json, source: Source) -> Iterator[tuple[str, str]]:
     if known:
         yield "Facts", ", ".join(known)
     for probe, ranks in facts.get("probes", {}).items():
-        for rank, values in list(ranks.items())[:MOST_RANKS]:
+        for rank, values in list(ranks.items())[: picturing.MOST_ROWS]:
             yield f"Probe {probe}", shortened(f"{rank} {pairs(values)}".strip(), _SHORT)
 
 
@@ -404,47 +406,8 @@ def _source(store: Store, run: str) -> Source | None:
         return None
 
 
-def _ranked(pair: Sequence[tuple[str, Source]]) -> Iterator[tuple[str, str, Any]]:
-    """(rank, whose, its reading), rank by rank, so that whoever is compared stands together."""
-    labels = list(dict.fromkeys(rank.label for _, source in pair for rank in source.reading.ranks))
-    for label in labels[:MOST_RANKS]:
-        for name, source in pair:
-            for rank in source.reading.ranks:
-                if rank.label == label:
-                    yield label, name, rank
-
-
-def _memory(pair: Sequence[tuple[str, Source]]) -> Drawing | None:
-    bars = [Bars(label if name else "", name or label, rank.memory) for label, name, rank in _ranked(pair)]
-    return drawing.waterfall(bars, title="Where the memory of each rank went")
-
-
-def _stages(pair: Sequence[tuple[str, Source]]) -> Drawing | None:
-    bars = [Bars(label if name else "", name or label, rank.spans) for label, name, rank in _ranked(pair)]
-    return drawing.stages(bars, title="How the time of each rank went")
-
-
-def _gpu(pair: Sequence[tuple[str, Source]]) -> Drawing | None:
-    series = [
-        Series(f"{name} {gpu}".strip(), f"line-{colour % 8}{' dashed' if whose else ''}", points)
-        for whose, (name, source) in enumerate(pair)
-        for colour, (gpu, points) in enumerate(gpu_series(source.samples).items())
-    ]
-    return drawing.over_time(series, title="GPU memory in use")
-
-
-_EPOCH_S = 1e9
-"""A time above this is one of the clock, not seconds after the launch."""
-
-
-def gpu_series(samples: Sequence[Json]) -> dict[str, list[tuple[float, float]]]:
-    """(seconds after the launch, GiB in use) by GPU, or of the fullest one where no sample tells them apart."""
-    series: dict[str, list[tuple[float, float]]] = {}
-    begin = samples[0]["t"] if samples and samples[0]["t"] > _EPOCH_S else 0.0
-    for sample in samples:
-        for gpu in gpus_of(sample):
-            series.setdefault(gpu.name, []).append((sample["t"] - begin, gpu.used_gb))
-    return series
+_TREE = re.compile(r"/[^\s\"']*/trees/[0-9a-f]{40}/(?:python/)?")
+"""Where a trial's code lies on the box: the same in every line, and longer than what tells the lines apart."""
 
 
 def _excerpt(source: Source) -> Excerpt | None:
@@ -458,7 +421,7 @@ def _excerpt(source: Source) -> Excerpt | None:
     return Excerpt(
         run=source.name,
         lines=tuple(
-            LogLine(number, _shown_line(text), number == deciding.line)
+            LogLine(number, _TREE.sub("…/", _shown_line(text)), number == deciding.line)
             for number, text in enumerate(shown, start=first)
         ),
     )

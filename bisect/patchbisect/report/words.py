@@ -17,6 +17,8 @@ class Words:
     found_set: str
     together: str
     """What those that only together make it are called."""
+    fails: str
+    """What the verdict of the failing side is called."""
     diff: str
     first: str
     between: str
@@ -38,6 +40,7 @@ BREAK = Words(
     found="Culprit found",
     found_set="Culprits found: they break it only together",
     together="culprits",
+    fails="Fails with",
     diff="The culprit's change",
     first="the good end",
     between="{good} (good) and {bad} (bad)",
@@ -56,6 +59,7 @@ FIX = Words(
     found="Fix found",
     found_set="Fix found: these repair it only together",
     together="fixes",
+    fails="Failed with",
     diff="The change that repairs it",
     first="the older end",
     between="{good} (older, fails) and {bad} (newer, starts)",
