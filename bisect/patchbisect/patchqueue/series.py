@@ -48,8 +48,7 @@ class Queue:
             if patch.number == number:
                 return patch
         known = f"{self.patches[0].name} to {self.patches[-1].name}" if self.patches else "none"
-        close = did_you_mean(f"{number:04d}", [f"{patch.number:04d}" for patch in self.patches])
-        raise UsageError(f"{self.where} has no patch {number:04d}{close}; it has {known}")
+        raise UsageError(f"{self.where} has no patch {number:04d}; it has {known}")
 
     def slug(self, slug: str) -> Patch | None:
         return next((patch for patch in self.patches if patch.slug == slug), None)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+from importlib.util import decode_source
 
 
 def tree_of(text: str) -> ast.Module:
-    """The tree of a source. Raises SyntaxError, and ValueError for a source with a null byte.
+    """The tree of a source, read in the encoding that it declares, by default UTF-8.
 
-    It is parsed as bytes, so that Python itself sees a byte-order mark, the encoding that a source declares, and one
-    that is not UTF-8.
+    Raises SyntaxError, and ValueError for bytes that are not in that encoding: an import may forgive them in a
+    comment, ``python FILE`` does not.
     """
-    return ast.parse(text.encode("utf-8", "surrogateescape"))
+    return ast.parse(decode_source(text.encode("utf-8", "surrogateescape")))
