@@ -86,7 +86,7 @@ def test_all_faults_are_told_one_line_each():
 
 
 def test_an_unknown_number():
-    with pytest.raises(UsageError, match=r"no patch 0002 .*0001-a to 0001-a"):
+    with pytest.raises(UsageError, match=r"no patch 0002; it has 0001-a to 0001-a"):
         Queue.read(files("0001-a.patch")).up_to(2)
     with pytest.raises(UsageError, match="it has none"):
         Queue.read({}).patch(1)
