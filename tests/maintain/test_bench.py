@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from patchbisect.errors import UsageError
 from patchbisect.maintain.bench import Bench, Opened
 from tests.maintain.lab import ENGINE, LOADER, Lab
 from tests.maintain.test_transaction import killed_at
-from tests.tiny_upstream import commit, git
+from tests.tiny_upstream import commit, git, repository
 
 NEW = Opened(
     parent="",
@@ -145,3 +146,41 @@ def test_a_refresh_killed_at_any_step_is_put_right_by_a_second_call(tmp_path: Pa
             Bench(lab.shop()).abandon()
         at += 1
     assert at >= 8
+
+
+def test_a_repository_in_the_work_tree_is_refused_and_the_edit_stays_open(lab: Lab) -> None:
+    bench = Bench(lab.shop())
+    tree = bench.open(1)
+    repository(tree / "python" / "sglang" / "vendored")
+    with pytest.raises(UsageError, match=r"vendored.* is a submodule"):
+        bench.refresh()
+    shutil.rmtree(tree / "python" / "sglang" / "vendored")
+    git(tree, "init", "-q", "empty")
+    with pytest.raises(UsageError, match="git cannot take what is in .*empty"):
+        bench.refresh()
+    assert bench.opened
+
+
+def test_a_users_settings_of_git_change_no_byte(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "gitconfig"
+    config.write_text("[core]\n\tautocrlf = true\n\tfileMode = false\n\tsymlinks = false\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    bench = Bench(lab.shop())
+    tree = bench.open(1)
+    (tree / "python" / "sglang" / "crlf.py").write_bytes(b"a = 1\r\n")
+    (tree / LOADER).chmod(0o755)
+    bench.refresh()
+    assert b"\n+a = 1\r\n" in lab.files()["0001-one.patch"]
+    assert b"\nnew mode 100755\n" in lab.files()["0001-one.patch"]
+
+
+def test_a_patch_that_nobody_reads_is_not_taken_in(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("patchbisect.patchqueue.patchfile.LARGEST", 100_000)
+    bench = Bench(lab.shop())
+    tree = bench.open(1)
+    (tree / "python" / "sglang" / "data.txt").write_text("0123456789\n" * 20_000)
+    before = lab.files()
+    with pytest.raises(UsageError, match="has 0 MiB: more than anybody reads"):
+        bench.refresh()
+    assert lab.files() == before
+    assert bench.opened

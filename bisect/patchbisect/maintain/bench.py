@@ -21,8 +21,9 @@ _OURS = {
     "GIT_COMMITTER_NAME": "patchbisect",
     "GIT_COMMITTER_EMAIL": "patchbisect@patchbisect.invalid",
 }
-NOT_GENERATED = ":(exclude,glob)**/__pycache__/**"
-"""For ``git add``: byte-code that running something in the work tree leaves there."""
+_AS_IT_IS = ("-c", "core.autocrlf=false", "-c", "core.fileMode=true", "-c", "core.symlinks=true")
+_NOT_GENERATED = ":(exclude,glob)**/__pycache__/**"
+"""Byte-code that running something in the work tree leaves there."""
 _LEFT = "refs/patchbisect/left"
 
 
@@ -141,7 +142,7 @@ class Bench:
         inside = Git(self.tree, worktree=True)
         self._refuse_half_done(inside)
         # The work tree's own index may be behind; a fresh one sees what is there, generated files left out.
-        inside.output("add", "--all", "--", ".", NOT_GENERATED)
+        stage_all(inside)
         tree = inside.text("write-tree")
         head = inside.text("rev-parse", "HEAD")
         commits = self.store.text("rev-list", "--reverse", f"{opened.parent}..{head}").split()
@@ -211,6 +212,16 @@ class Bench:
         trailers = [("Kind", opened.kind), ("Forwarded", "not-needed" if opened.kind == "instrumentation" else "no")]
         slug = opened.slug if first else ""
         return patch_of_commit(self.store, commit, number=1, slug=slug, trailers=trailers)
+
+
+def stage_all(inside: Git) -> None:
+    """Put the files of a work tree into its index, byte for byte. Raises UsageError for what git cannot take."""
+    added = inside.run(*_AS_IT_IS, "add", "--all", "--", ".", _NOT_GENERATED)
+    if added.status:
+        raise UsageError(
+            f"git cannot take what is in {inside.where}: {added.err.strip().partition(chr(10))[0]}",
+            remedy="A patch changes files alone: take repositories and unreadable files away from there.",
+        )
 
 
 def _author(opened: Opened) -> dict[str, str]:

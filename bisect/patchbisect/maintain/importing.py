@@ -18,11 +18,9 @@ from patchbisect.maintain.exporting import slug_of
 from patchbisect.model import Patch
 from patchbisect.patchqueue import PatchFault, compose, parse_patch
 from patchbisect.patchqueue.diff import leaves_tree, split_lines
-from patchbisect.patchqueue.patchfile import TRAILERS, split_trailers
+from patchbisect.patchqueue.patchfile import LARGEST, TRAILERS, split_trailers
 from patchbisect.upstream import PACKAGE
 
-LARGEST = 20 * 2**20
-"""Bytes of one patch. Arbitrary; beyond it nobody reads a patch, and it is vendored code."""
 NO_REASON = "Imported; it gives no reason."
 """The body of a patch that had none."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from patchbisect.config import PIN_FILE
 from patchbisect.errors import BoxError, PointUnbuildable, UsageError
-from patchbisect.maintain.bench import NOT_GENERATED
+from patchbisect.maintain.bench import stage_all
 from patchbisect.maintain.exporting import diff_between, has_renames, with_diff
 from patchbisect.maintain.fitting import Fit, History, is_there_already
 from patchbisect.maintain.shop import Outcome, Shop
@@ -177,7 +177,7 @@ class Rebase:
                 f"conflict markers are left in {', '.join(marked)}",
                 remedy=f"Resolve them in {self.tree}, then invoke rebase-queue --continue.",
             )
-        inside.output("add", "--all", "--", ".", NOT_GENERATED)
+        stage_all(inside)
         inside.run(*_REMEMBER, "rerere")
         fresh = self._from_tree(patch, tip=state.conflict, tree=inside.text("write-tree"))
         self._clear_tree()

@@ -80,6 +80,9 @@ TRAILERS: Mapping[str, Callable[[str], str]] = {
 }
 """The trailers that mean something here; each check says what is wrong with a value, or ``""``."""
 
+LARGEST = 20 * 2**20
+"""Bytes of one patch. Arbitrary; beyond it nobody reads a patch, and it is vendored code."""
+
 REQUIRED_TRAILERS = ("Kind", "Forwarded")
 
 
@@ -118,6 +121,10 @@ def _read(data: bytes, *, filename: str, faults: list[Fault]) -> Patch:
     number, slug = _name_of(filename)
     if not data.strip():
         raise _fault(filename, 0, "empty", "the file is empty", _FORMAT_PATCH)
+    if len(data) > LARGEST:
+        told = f"has {len(data) / 2**20:.0f} MiB: more than anybody reads"
+        remedy = f"The limit is {LARGEST // 2**20} MiB. Split it, or vendor the code instead of patching it in."
+        raise _fault(filename, 0, "size", told, remedy)
     if data.startswith(b"\xef\xbb\xbf"):
         raise _fault(filename, 1, "encoding", "begins with a byte-order mark", "Take the first three bytes away.")
     text = data.decode("utf-8", "surrogateescape")
