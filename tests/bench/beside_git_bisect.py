@@ -1,14 +1,17 @@
-"""The demo's question beside plain ``git bisect run`` with a good script, in one run, on the real server.
+"""A question beside plain ``git bisect run`` with a good script, in one run, on the real server.
 
-    python -m tests.bench.beside_git_bisect
+    python -m tests.bench.beside_git_bisect             # the demo's
+    python -m tests.bench.beside_git_bisect --hang 4    # twelve patches of which the fourth sleeps for ever in a rank
 
 The script does what a careful person writes: it starts the server in a session of its own, looks at the log twice a
 second, calls a started server good and an ended one bad, gives up after 120 s, and kills the session. git bisect gets
 the same queue as commits. It checks no endpoint, proves nothing, and takes any failure for the one that is sought.
+A hang is known by what good starts took, so one good start is made first where none is on record, and is not counted.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shlex
@@ -19,11 +22,15 @@ import time
 from pathlib import Path
 
 from patchbisect import embedded
-from patchbisect.config import load_project
+from patchbisect.config import PIN_FILE, SETTINGS_FILE, Project, load_project
+from patchbisect.model import Base, Stage
+from patchbisect.patchqueue import parse_pin
 from patchbisect.points import PointResolver
 from patchbisect.tasks.lab import story
-from patchbisect.trial import open_rig, prepare
+from patchbisect.trial import open_rig, prepare, run_trial, usual
 from patchbisect.upstream import Mirror
+from tests.sglang.test_bisections import SIZING, Workshop, repository
+from tests.sglang.upstream_range import GUILTY_LINE
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,21 +52,41 @@ exit $code
 
 
 def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    words.add_argument("--hang", type=int, default=0, metavar="K", help="twelve patches, the K-th of which hangs")
+    hang = words.parse_args().hang
     project = load_project(ROOT)
-    home = story(project, "observer-effect")
-    mirror = Mirror.of(project)
     box = embedded.find(project.state)
     if box is None:
         raise SystemExit("invoke setup first")
-    resolver = PointResolver.of(home, mirror=mirror)
-    with open_rig(home, mirror=mirror, box="local", embedded=box, reason="tests", wait_s=600) as rig:
-        bad, good = (prepare(rig, resolver.resolve(name).point) for name in ("HEAD", "clean"))
     with tempfile.TemporaryDirectory() as place:
+        mirror = Mirror.of(project)
+        home = hanging(project, Path(place), mirror, guilty=hang) if hang else story(project, "observer-effect")
+        resolver = PointResolver.of(home, mirror=mirror)
+        with open_rig(home, mirror=mirror, box="local", embedded=box, reason="tests", wait_s=600) as rig:
+            bad, good = (prepare(rig, resolver.resolve(name).point) for name in ("HEAD", "clean"))
+            if hang and not usual(rig.store, good.point, box="local"):
+                print("a good start, for the record:", run_trial(rig, good, until=Stage.SERVING).verdict.outcome)
         plain = _git_bisect(Path(place), mirror=mirror, bad=bad, good=good, box=box)
-    ours = _ours(project.root)
+        ours = _ours(home.root, state=project.state, words=["bisect", "--fresh"] if hang else ["demo"])
     print(f"{'':26}{'launches':>10}{'seconds':>10}{'s per launch':>14}   answer")
-    for name, (launches, seconds, answer) in (("git bisect run", plain), ("patchbisect demo", ours)):
+    for name, (launches, seconds, answer) in (("git bisect run", plain), ("patchbisect", ours)):
         print(f"{name:26}{launches:10d}{seconds:10.1f}{seconds / launches:14.1f}   {answer}")
+    print(f"patchbisect took {ours[1] / plain[1]:.2f} of the time")
+
+
+def hanging(project: Project, place: Path, mirror: Mirror, *, guilty: int) -> Project:
+    """A queue of twelve patches: eleven log a line each, number ``guilty`` sleeps for ever before the pool is sized."""
+    pin = parse_pin((project.root / PIN_FILE).read_bytes(), filename="pin.toml")
+    workshop = Workshop(place / "workshop", mirror.path, mirror.base(Base(pin=pin)).commit)
+    asleep = f"        import time\n\n        time.sleep(10**6)\n{GUILTY_LINE}"
+    patches = [
+        workshop.patch(k, "asleep", (SIZING, GUILTY_LINE, asleep)) if k == guilty else workshop.note(k)
+        for k in range(1, 13)
+    ]
+    home = repository(project, place, patches)
+    (home.root / SETTINGS_FILE).write_bytes((project.root / SETTINGS_FILE).read_bytes())
+    return home
 
 
 def _git_bisect(place: Path, *, mirror: Mirror, bad: object, good: object, box: object) -> tuple[int, float, str]:
@@ -94,17 +121,23 @@ def _git_bisect(place: Path, *, mirror: Mirror, bad: object, good: object, box: 
     return len(count.read_text().splitlines()), seconds, title
 
 
-def _ours(root: Path) -> tuple[int, float, str]:
+def _ours(root: Path, *, state: Path, words: list[str]) -> tuple[int, float, str]:
     begun = time.monotonic()
     done = subprocess.run(
-        [Path(sys.executable).with_name("patchbisect"), "demo", "--json"],
+        [Path(sys.executable).with_name("patchbisect"), *words, "--json"],
         cwd=root,
-        capture_output=True,
+        env={**os.environ, "PATCHBISECT_HOME": str(state)},
+        stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
+    seconds = time.monotonic() - begun
     document = json.loads(done.stdout)
-    return document["launches"], time.monotonic() - begun, document["culprit"]["title"] + ", proven"
+    inside = sum(trial["seconds"] or 0.0 for trial in document["trials"] if not trial["reused"])
+    print(f"overhead: {(seconds - inside) / document['launches']:.2f} s a launch, besides the launches themselves")
+    for trial in document["trials"]:
+        print(f"  {trial['purpose']:10} {trial['seconds']:6.1f} s  {trial['verdict']['outcome']:6} {trial['point']}")
+    return document["launches"], seconds, document["culprit"]["title"] + ", proven"
 
 
 if __name__ == "__main__":

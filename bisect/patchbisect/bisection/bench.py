@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections import Counter, deque
+from collections.abc import Mapping
 from typing import Protocol
 
 from patchbisect.bisection.judging import is_transient
@@ -12,7 +13,19 @@ from patchbisect.journal import Entry, Journal
 from patchbisect.model import Base, Patch, Point, Stage
 from patchbisect.records import Record, Store, new_id
 from patchbisect.search import Observation
-from patchbisect.trial import SETTLE_S, Desk, Rig, Stoppable, Trial, Wants, Watcher, prepare, rejoin_trial, run_trial
+from patchbisect.trial import (
+    SETTLE_S,
+    Desk,
+    Rig,
+    Stoppable,
+    Trial,
+    Wants,
+    Watcher,
+    prepare,
+    rejoin_trial,
+    run_trial,
+    usual,
+)
 
 
 class Reading(Protocol):
@@ -156,6 +169,7 @@ class OnRig:
             watcher=self.watcher,
             settle_s=SETTLE_S if settle else 0.0,
             record_id=record or None,
+            usual=self._usual(point),
         )
 
     def rejoin(self, point: Point, *, record: str, settle: bool = False) -> Trial | None:
@@ -166,7 +180,11 @@ class OnRig:
             until=self.until,
             watcher=self.watcher,
             settle_s=SETTLE_S if settle else 0.0,
+            usual=self._usual(point),
         )
+
+    def _usual(self, point: Point) -> Mapping[Stage, float]:
+        return usual(self.rig.store, point, box=self.rig.box_name)
 
 
 class Journaled(Around):

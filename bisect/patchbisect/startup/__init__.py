@@ -2,7 +2,7 @@
 
 from patchbisect.startup.classifier import Classifier, classify
 from patchbisect.startup.events import Event, What
-from patchbisect.startup.hang import SILENCE, Budgets
+from patchbisect.startup.hang import SILENCE, Budgets, learnt, usual_silence
 from patchbisect.startup.ledger import Ledger
 
-__all__ = ["SILENCE", "Budgets", "Classifier", "Event", "Ledger", "What", "classify"]
+__all__ = ["SILENCE", "Budgets", "Classifier", "Event", "Ledger", "What", "classify", "learnt", "usual_silence"]

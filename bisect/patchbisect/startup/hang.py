@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from patchbisect.model import Role, Signals, Stage
 from patchbisect.startup.life import Life
@@ -27,6 +28,33 @@ Where they come from: ranks meet within a minute on any machine, and a second no
 loading from a cold disk draws a bar more often than every few minutes; NCCL's own time-out is 600 s; the first
 request may take 600 s by default. One DeepGEMM kernel set takes up to 20 minutes, but draws a bar.
 """
+
+
+LEARNT = (Stage.KV_PROFILE, Stage.KV_ALLOC, Stage.KERNEL_WARMUP, Stage.GRAPH_CAPTURE, Stage.WARMUP)
+"""Stages that take alike from start to start. What comes before hangs on disks, networks and other machines."""
+
+TIMES = 10.0
+LEAST_S = 10.0
+"""A start is silent for too long when it is so for ten times as long as good starts were in that stage, and for ten
+seconds at least. Arbitrary: no healthy start on record came near it."""
+
+
+def usual_silence(events: Iterable[Mapping[str, Any]]) -> dict[Stage, float]:
+    """The longest time between two events of a recorded start, in seconds, for the stages on either side of it."""
+    longest: dict[Stage, float] = {}
+    before: tuple[float, Stage | None] = (0.0, None)
+    for event in events:
+        now = float(event["t"]), Stage(event["stage"]) if event["stage"] else None
+        for stage in {before[1], now[1]} - {None}:
+            assert stage is not None
+            longest[stage] = max(longest.get(stage, 0.0), now[0] - before[0])
+        before = now
+    return longest
+
+
+def learnt(usual: Mapping[Stage, float]) -> dict[Stage, float]:
+    """Budgets of silence (seconds) from what was usual; never more than those that always hold."""
+    return {stage: min(SILENCE[stage], max(LEAST_S, TIMES * usual[stage])) for stage in LEARNT if stage in usual}
 
 
 @dataclass(frozen=True, slots=True)

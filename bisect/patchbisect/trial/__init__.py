@@ -5,6 +5,7 @@ from patchbisect.trial.preparing import Prepared, prepare
 from patchbisect.trial.recording import Trial, point_entry
 from patchbisect.trial.rig import Rig, open_rig, reach
 from patchbisect.trial.running import SETTLE_S, rejoin_trial, run_trial
+from patchbisect.trial.usual import usual
 from patchbisect.trial.watching import SampleWatcher, Silent, Steps, Stoppable, Watcher
 from patchbisect.trial.wheels import Wants, Wheels
 
@@ -27,4 +28,5 @@ __all__ = [
     "reach",
     "rejoin_trial",
     "run_trial",
+    "usual",
 ]

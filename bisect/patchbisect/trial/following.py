@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from patchbisect.box import Exited, LogChunk, Run
 from patchbisect.errors import BoxError
 from patchbisect.model import Milestone, Outcome, Patch, Role, Signals, Stage, Verdict
 from patchbisect.patchqueue import probes
-from patchbisect.startup import SILENCE, Budgets, Classifier
+from patchbisect.startup import SILENCE, Budgets, Classifier, learnt
 from patchbisect.trial.preparing import Prepared
 from patchbisect.trial.rig import Rig
 from patchbisect.trial.watching import SampleWatcher, Watcher
@@ -30,13 +30,22 @@ _AFTER_POOL_S = 0.3
 class Follower:
     """Feeds the classifier until the verdict is final, the wanted stage is reached, or the server is gone."""
 
-    def __init__(self, *, rig: Rig, prepared: Prepared, until: Stage, settle_s: float, watcher: Watcher) -> None:
+    def __init__(
+        self,
+        *,
+        rig: Rig,
+        prepared: Prepared,
+        until: Stage,
+        settle_s: float,
+        watcher: Watcher,
+        usual: Mapping[Stage, float] | None = None,
+    ) -> None:
         self.classifier = Classifier(
             until=until,
             patched_files=_patched_files(prepared.point.patches),
             line_owner=lambda path, line: rig.mirror.line_owner(prepared.code, f"python/{path}", line),
             promised_probes=_promised(prepared),
-            budgets=Budgets(silence={**SILENCE, **rig.project.settings.silence}),
+            budgets=Budgets(silence={**SILENCE, **learnt(usual or {}), **rig.project.settings.silence}),
         )
         self.lease = rig.lease
         self.until = until

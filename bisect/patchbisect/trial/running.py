@@ -42,11 +42,13 @@ def run_trial(
     port: int | None = None,
     tags: Sequence[str] = (),
     record_id: str | None = None,
+    usual: Mapping[Stage, float] | None = None,
 ) -> Trial:
     """Launch, follow until the log decides, stop, prove the box clean again, record.
 
     ``until`` is ``KV_ALLOC`` or ``SERVING``; ``port`` a free one where none is named. With ``keep`` a server that
-    got there stays up. ``record_id`` names the record and the launch on the box; default: a new id.
+    got there stays up. ``record_id`` names the record and the launch on the box; default: a new id. ``usual`` is how
+    long good starts were silent in each stage (seconds): one that is so for many times as long has hung.
     Raises BoxError when box or link fail: then there is no verdict, and so no record.
     """
     watcher = watcher or Silent()
@@ -59,7 +61,9 @@ def run_trial(
         port = port or rig.box.free_port()
         clean = rig.box.prove_clean(port)
         if clean.clean:
-            follower = Follower(rig=rig, prepared=prepared, until=until, settle_s=settle_s, watcher=watcher)
+            follower = Follower(
+                rig=rig, prepared=prepared, until=until, settle_s=settle_s, watcher=watcher, usual=usual
+            )
             watcher.step(f"placing code {prepared.code.commit[:12]}")
             placed = rig.box.put_code(rig.mirror.path, prepared.code.commit)
             clock.lap("prepare")
@@ -86,6 +90,7 @@ def rejoin_trial(
     until: Stage,
     watcher: Watcher | None = None,
     settle_s: float = 0.0,
+    usual: Mapping[Stage, float] | None = None,
 ) -> Trial | None:
     """Go on with a launch whose client went away; its log is read from the beginning. None where there is none to join.
 
@@ -100,7 +105,7 @@ def rejoin_trial(
     if state["ended"]:
         return None
     placed = rig.box.put_code(rig.mirror.path, prepared.code.commit)
-    follower = Follower(rig=rig, prepared=prepared, until=until, settle_s=settle_s, watcher=watcher)
+    follower = Follower(rig=rig, prepared=prepared, until=until, settle_s=settle_s, watcher=watcher, usual=usual)
     environment = rig.wheels.ready(prepared.wants, say=watcher.step)
     spec = _spec(rig, prepared, placed, environment, launch_id=launch_id, port=state["port"], keep=False)
     watcher.step(f"joining launch {launch_id} again")
