@@ -103,7 +103,11 @@ def _git_bisect(place: Path, *, mirror: Mirror, bad: object, good: object, box: 
     script.chmod(0o755)
     quiet = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}
     quiet.pop("PYTHONDONTWRITEBYTECODE", None)
-    subprocess.run(["git", "clone", "--quiet", "--no-checkout", mirror.path, work], check=True, env=quiet)
+    subprocess.run(["git", "init", "--quiet", work], check=True, env=quiet)
+    # Not cloned: of a mirror with shallow commits git copies nothing but branches.
+    ends = [f"{point.code.commit}:refs/heads/{name}" for name, point in (("bad", bad), ("good", good))]  # type: ignore[attr-defined]
+    fetch = ["fetch", "--quiet", "--update-shallow", mirror.path, *ends]
+    subprocess.run(["git", "-C", work, *fetch], check=True, env=quiet)
     begun = time.monotonic()
     for words in (("checkout", "--quiet", bad.code.commit), ("bisect", "start", bad.code.commit, good.code.commit)):  # type: ignore[attr-defined]
         subprocess.run(["git", "-C", work, *words], check=True, env=quiet, capture_output=True)
