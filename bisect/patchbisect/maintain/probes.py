@@ -11,6 +11,15 @@ from dataclasses import dataclass
 from patchbisect.errors import UsageError
 from patchbisect.maintain.lint.sources import tree_of
 
+_DOES: dict[type[ast.AST], str] = {
+    ast.NamedExpr: "binds a name",
+    ast.Yield: "hands control to other code",
+    ast.YieldFrom: "hands control to other code",
+    ast.Await: "hands control to other code",
+    ast.Starred: "is not one value",
+}
+"""What is more than an expression to look at, in words."""
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:
@@ -30,14 +39,19 @@ def insert_probe(text: str, *, path: str, after: str, expressions: Sequence[str]
     lines = text.split("\n")
     number = _only_line(lines, after, path=path)
     statement = _statement_at(tree, number)
-    if statement is None:
+    if statement is None or _is_decorator(tree, number):
         raise UsageError(f"{path}:{number} is in no statement", remedy="Name a line of code.")
+    if lines[statement.lineno - 1].encode("utf-8", "surrogateescape")[: statement.col_offset].strip():
+        raise UsageError(
+            f"{path}:{number} holds several statements", remedy="Name the line before it, or edit the file by hand."
+        )
     if isinstance(statement, ast.Return | ast.Raise | ast.Break | ast.Continue):
         word = type(statement).__name__.lower()
         raise UsageError(f"{path}:{number} is a {word}: nothing behind it runs", remedy="Name a line before it.")
     indent, at = _place(statement, lines, number)
     probe = _lines(tree, name=name, expressions=[_expression(text) for text in expressions], indent=indent)
-    return Probe(text="\n".join([*lines[:at], *probe, *lines[at:]]), line=at + 1)
+    end = "\r" if lines[number - 1].endswith("\r") else ""
+    return Probe(text="\n".join([*lines[:at], *(line + end for line in probe), *lines[at:]]), line=at + 1)
 
 
 def _only_line(lines: Sequence[str], after: str, *, path: str) -> int:
@@ -65,15 +79,30 @@ def _statement_at(tree: ast.Module, number: int) -> ast.stmt | None:
     return best
 
 
+def _is_decorator(tree: ast.Module, number: int) -> bool:
+    decorators = [decorator for node in ast.walk(tree) for decorator in getattr(node, "decorator_list", ())]
+    return any(decorator.lineno <= number <= decorator.end_lineno for decorator in decorators)
+
+
 def _place(statement: ast.stmt, lines: Sequence[str], number: int) -> tuple[str, int]:
     """Indent and index of the lines to be put in: behind a simple statement, first in a block that the line opens."""
-    body = getattr(statement, "body", None)
-    if isinstance(body, list) and body and number < body[0].lineno:
-        first = body[0]
-        documents = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-        at = (first.end_lineno or first.lineno) if documents else first.lineno - 1
-        return " " * first.col_offset, at
+    before = 0
+    for block in _blocks(statement):
+        first = block[0]
+        start = min([first.lineno, *(decorator.lineno for decorator in getattr(first, "decorator_list", ()))])
+        if before < number < start:
+            documents = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+            at = (first.end_lineno or first.lineno) if documents else start - 1
+            return " " * first.col_offset, at
+        before = block[-1].end_lineno or start
     return " " * statement.col_offset, statement.end_lineno or number
+
+
+def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """The blocks of a compound statement in the order of the file: those of its clauses too."""
+    clauses = [*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())]
+    blocks = [getattr(owner, field, []) for owner in (statement, *clauses) for field in ("body", "orelse", "finalbody")]
+    return sorted((block for block in blocks if block), key=lambda block: int(block[0].lineno))
 
 
 def _expression(text: str) -> str:
@@ -91,7 +120,12 @@ def split_expressions(text: str) -> list[str]:
         node = ast.parse(f"({text},)", mode="eval").body
     except SyntaxError as error:
         raise UsageError(f"{text!r} is not a list of expressions: {error.msg}") from error
-    assert isinstance(node, ast.Tuple)
+    whole = isinstance(node, ast.Tuple) and node.end_col_offset == len(f"({text},)".encode())
+    if not isinstance(node, ast.Tuple) or not whole:
+        raise UsageError(f"{text!r} is not a list of expressions", remedy="As in: --expr ranks,self.rank")
+    for part in node.elts:
+        if does := next((_DOES[type(inner)] for inner in ast.walk(part) if type(inner) in _DOES), ""):
+            raise UsageError(f"{ast.unparse(part)!r} {does}", remedy="A probe only looks: name a value.")
     return [ast.unparse(part) for part in node.elts]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import PurePosixPath
 
 from patchbisect.errors import UsageError
@@ -11,6 +12,7 @@ from patchbisect.maintain.probes import insert_probe, split_expressions
 from patchbisect.maintain.shop import Shop
 from patchbisect.model import Base, Patch
 from patchbisect.patchqueue import compose
+from patchbisect.patchqueue.diff import split_lines
 from patchbisect.upstream import Git
 
 
@@ -45,12 +47,8 @@ def probe_patch(
 
 def _diff(path: str, before: str, after: str) -> str:
     """As ``diff -u``; the blob ids come when it is added to the queue."""
-    import difflib
-
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), fromfile=f"a/{path}", tofile=f"b/{path}"
-    )
-    return "".join(lines)
+    lines = difflib.unified_diff(split_lines(before), split_lines(after), fromfile=f"a/{path}", tofile=f"b/{path}")
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
 def _only_path(store: Git, commit: str, wanted: str) -> str:

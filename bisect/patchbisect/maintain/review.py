@@ -11,6 +11,7 @@ from patchbisect.maintain.facts import PatchFacts, Proof
 from patchbisect.maintain.lint.findings import Finding
 from patchbisect.model import Patch, Pin
 from patchbisect.patchqueue import Queue
+from patchbisect.patchqueue.diff import split_lines
 
 _LONGEST_DIFF = 400
 """Lines of one diff that are shown. Arbitrary: a comment must stay readable."""
@@ -127,8 +128,8 @@ def _interdiff(then: Mapping[str, str], now: Mapping[str, str]) -> str:
     parts: list[str] = []
     for path in sorted({*then, *now}):
         parts += difflib.unified_diff(
-            then.get(path, "").splitlines(keepends=True),
-            now.get(path, "").splitlines(keepends=True),
+            split_lines(then.get(path, "")),
+            split_lines(now.get(path, "")),
             fromfile=f"before/{path}",
             tofile=f"after/{path}",
         )
