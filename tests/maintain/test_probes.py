@@ -180,7 +180,7 @@ def test_what_is_no_expression_to_look_at(text: str, message: str) -> None:
 
 
 def test_awkward_expressions_print_what_they_say() -> None:
-    wanted = '''cell, f"{cell!r:>{10}}", "it's" + 'a "b"', {"a": [1, "b,c"]}, [c for c in (1, 2)]'''
+    wanted = """cell, f"{cell!r:>{10}}", "it's" + 'a "b"', {"a": [1, "b,c"]}, [c for c in (1, 2)]"""
     wanted += ''', "{no field}", "%s%%", b"x"'''
     made = probe("rest = cell + 1", *split_expressions(wanted))
     said: list[str] = []

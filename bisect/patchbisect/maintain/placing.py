@@ -9,6 +9,7 @@ from patchbisect.maintain.lint.effects import Texts
 from patchbisect.maintain.shop import Shop
 from patchbisect.model import Base, Patch
 from patchbisect.patchqueue import diff_of
+from patchbisect.upstream import PACKAGE
 
 
 def misplaced(shop: Shop, patches: Sequence[Patch], *, after: Sequence[Patch]) -> list[str]:
@@ -31,7 +32,9 @@ def misplaced(shop: Shop, patches: Sequence[Patch], *, after: Sequence[Patch]) -
             effect = texts.apply(file)
             if effect.missing:
                 there = "is there already" if file.old_path is None or effect.before is not None else "is not there"
-                told.append(f"{patch.slug}: {file.path} {there}")
+                inside = file.path.startswith(f"{PACKAGE}/")
+                hint = "" if inside else f"; releases hold {PACKAGE} alone, for other files set upstream.clone"
+                told.append(f"{patch.slug}: {file.path} {there}{hint}")
             told += [f"{patch.slug}: {misfit}" for misfit in effect.misfits if len(misfit.places) != 1]
     return told
 
