@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,11 +72,20 @@ def clean_environment() -> dict[str, str]:
 
 
 def fake_project(
-    place: Path, *, guilty: int = 4, patches: int = 6, base: Sequence[str] = GOOD, bad: Sequence[str] = OOM
+    place: Path,
+    *,
+    guilty: int = 4,
+    patches: int = 6,
+    base: Sequence[str] = GOOD,
+    bad: Sequence[str] = OOM,
+    files: Mapping[str, str] | None = None,
 ) -> FakeProject:
-    """A queue of ``patches`` patches of which number ``guilty`` makes the server behave as ``bad``; 0: none does."""
+    """A queue of ``patches`` patches of which number ``guilty`` makes the server behave as ``bad``; 0: none does.
+
+    ``files`` are further ones of its SGLang.
+    """
     upstream = FakeSglang(place / "upstream")
-    pin = upstream.commit(base, files={"notes.py": _notes(0, patches)})
+    pin = upstream.commit(base, files={"notes.py": _notes(0, patches), **(files or {})})
     root = place / "queue"
     (root / "patches").mkdir(parents=True)
     for number in range(1, patches + 1):

@@ -73,7 +73,7 @@ def launch(
         emit({"run": trial.record, "timings": dict(trial.timings), **record.verdict})
     else:
         console().print(verdict_lines(record.verdict))
-        console().print(f"run       {trial.record}  ({trial.timings['total']:.1f} s; invoke show --run {trial.record})")
+        console().print(f"run       {trial.record}  ({trial.timings['total']:.1f} s; invoke show {trial.record})")
     if trial.verdict.outcome is Outcome.VOID:
         raise invoke.Exit(code=BoxError.exit_code if is_transient(trial.verdict) else UsageError.exit_code)
     if not reached(trial.verdict, until=wanted):
