@@ -16,7 +16,7 @@ import pytest
 
 from patchbisect.box import Box, EnvironmentOrder
 from patchbisect.box.agent.base import Refused
-from patchbisect.box.agent.environments import STAMP, Environments, failure, plain_name, reached
+from patchbisect.box.agent.environments import STAMP, Environments, failure, plain_name, reached, whole
 from patchbisect.box.failures import CannotEquip
 from tests.box.lab import launch, leased, settings_for
 from tests.tiny_wheels import interpreter_with, tiny_wheel
@@ -111,6 +111,18 @@ def test_pip_in_words_that_a_user_can_act_on(output: str, kind: str, said: str) 
     assert refused.kind == kind
     assert said in refused.message
     assert refused.remedy
+
+
+def test_byte_code_does_not_tell_whether_a_distribution_is_whole(tmp_path: Path) -> None:
+    info = tmp_path / "a-1.dist-info"
+    info.mkdir()
+    (tmp_path / "a.py").write_text("x = 1\n")
+    (info / "RECORD").write_text("a.py,,6\n__pycache__/a.cpython-311.pyc,,99\na-1.dist-info/RECORD,,\n")
+    assert whole(str(info))
+    (tmp_path / "a.py").write_text("")
+    assert not whole(str(info))
+    (info / "RECORD").write_text("")
+    assert not whole(str(info))
 
 
 # -- with pip ---------------------------------------------------------------------------------------------------------

@@ -389,12 +389,16 @@ def plain_name(name: str) -> str:
 
 
 def whole(info: str) -> bool:
-    """Whether a distribution is there in full, by the sizes that its RECORD lists."""
+    """Whether a distribution is there in full, by the sizes that its RECORD lists.
+
+    Byte-code does not count: a wheel may bring some (numpy 2.3.5), and pip compiles it anew.
+    """
     try:
         with open(f"{info}/RECORD", newline="", encoding="utf-8") as lines:
             rows = [row for row in csv.reader(lines) if row]
         site = os.path.dirname(info)
-        return bool(rows) and all(os.stat(f"{site}/{name}").st_size == int(size) for name, _, size in rows if size)
+        sizes = {name: int(size) for name, _, size in rows if size and not name.endswith(".pyc")}
+        return bool(sizes) and all(os.stat(f"{site}/{name}").st_size == size for name, size in sizes.items())
     except (OSError, ValueError, csv.Error):
         return False
 
