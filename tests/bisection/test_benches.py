@@ -351,6 +351,23 @@ def test_nothing_is_remembered_before_a_launch_has_shown_the_packages_of_today(t
     assert bench.launch(at, purpose="search").reused
 
 
+def test_each_interpreter_is_known_by_its_own_last_launch(tmp_path):
+    """A base that needs other wheels runs in an environment of its own."""
+    world = World.at(tmp_path, broken_by("p6"))
+    own, layered = point("own", queue(2)), point("layered", queue(3))
+    other = {"interpreter": "/box/environments/k/bin/python", "packages": {"torch": "2.11.0"}}
+    world.launch(own, purpose="")
+    World(rule=world.rule, store=world.store, **other).launch(layered, purpose="")
+    bench = remembering(world)
+    bench.launch(point("good"), purpose="good end")
+    assert not bench.launch(layered, purpose="search").reused
+    bench = remembering(world)
+    bench.launch(point("good"), purpose="good end")
+    world.interpreter, world.packages = other["interpreter"], other["packages"]
+    bench.launch(point("bad"), purpose="bad end")
+    assert bench.launch(own, purpose="search").reused
+
+
 def test_a_record_that_does_not_say_its_packages_is_not_remembered(tmp_path):
     world = World.at(tmp_path, broken_by("p6"), packages={})
     at = point("x", queue(6))

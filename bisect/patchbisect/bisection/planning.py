@@ -44,7 +44,11 @@ def equipment(question: Question, bench: OnDesk, *, wheels: Callable[[], Abstrac
     ``wheels`` reaches the box, and is only called where a point may need something else. Raises BoxError.
     """
     ground = Ground(question.timeline, Shut(bench))
-    spots = {k: ground.spot(range(k)) for k in range(len(question.timeline.changes) + 1)}
+    last = len(question.timeline.changes)
+    moving = any(change.axis in (Axis.BASE, Axis.PACKAGES) for change in question.timeline.changes)
+    if bench.desk.config.wheels_policy == "ignore":
+        moving = any(change.axis is Axis.PACKAGES for change in question.timeline.changes)
+    spots = {k: ground.spot(range(k)) for k in (range(last + 1) if moving else (0, last))}
     wants = {k: prepare(bench.desk, spot.point).wants for k, spot in spots.items() if not spot.unbuildable}
     wanting = {k: one for k, one in wants.items() if one.content}
     if not wanting:
