@@ -70,6 +70,12 @@ def test_a_points_own_packages_go_before_what_its_base_asks_for() -> None:
     assert (order.sought, order.wanted) == (("a",), ("a==3", "b"))
 
 
+def test_a_package_that_the_box_lives_without_can_be_chosen() -> None:
+    order = fitted(wants(["a==1"], ["a==2"], a="3"), box_with(b="1")).order
+    assert order is not None
+    assert (order.sought, order.wanted, order.without) == (("a",), ("a==3",), ())
+
+
 def test_the_key_is_the_content() -> None:
     def key(wanted: Wants, has: Installed) -> str:
         order = fitted(wanted, has).order

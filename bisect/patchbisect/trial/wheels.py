@@ -105,9 +105,9 @@ def fitted(wants: Wants, has: Installed) -> Fit:
     wanted = sorted({_bare(need.requirement) for need in asked} | {f"{n}=={v}" for n, v in chosen.items()})
     kept = [name for name in has.packages if package_of(name) in own - chosen.keys()]
     held = sorted(f"{canonicalize_name(name)}=={has.packages[name]}" for name in kept)
-    absent = {need.requirement.name for need in wants.needs.base if need.package in own - versions.keys()}
-    absent |= {need.requirement.name for need in wants.needs.pin if need.package in own - versions.keys()}
-    without = sorted(str(canonicalize_name(name)) for name in absent)
+    missed = own - versions.keys() - chosen.keys()
+    absent = {need.requirement.name for need in (*wants.needs.pin, *wants.needs.base) if need.package in missed}
+    without = sorted({str(canonicalize_name(name)) for name in absent})
     sought = sorted({str(canonicalize_name(Requirement(gap.wanted).name)) for gap in gaps})
     return Fit(gaps=tuple(gaps), order=_order(has, sought=sought, wanted=wanted, held=held, without=without))
 
