@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from patchbisect.config import Profile, Settings, load_project
 from patchbisect.errors import PointUnbuildable, UsageError
-from patchbisect.model import Base, Point
+from patchbisect.model import Base, Pin, Point
 from patchbisect.patchqueue import format_patch, format_pin, parse_patch
 from patchbisect.points import PointResolver, recorded_point, with_settings
 from patchbisect.records import Attachments, PatchEntry, PointEntry, Record, Store
@@ -452,3 +452,11 @@ def test_a_point_with_settings_is_named_with_them(project) -> None:
     point = project.resolve("clean").point
     changed = with_settings(point, ["flag:tp-size=2", "env:HF_TOKEN=hf_secret", "env:GONE="])
     assert changed.name == "clean tp-size=2 HF_TOKEN=*** GONE="
+
+
+def test_a_package_is_set_by_its_one_spelling_and_needs_a_version() -> None:
+    point = Point(name="p", base=Base(Pin("u", "1" * 40, "v0")), patches=(), profile="x")
+    changed = with_settings(point, ["package:Tiny.Dep=2.0", "package:other=1+cu128", "package:other="])
+    assert changed.packages == {"tiny-dep": "2.0"}
+    with pytest.raises(UsageError, match="'newest' is not a version"):
+        with_settings(point, ["package:torch=newest"])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from patchbisect.config import PIN_FILE, Project, Settings
@@ -21,7 +22,7 @@ from patchbisect.model import Base, Patch, Pin, Point, Scalar
 from patchbisect.patchqueue import Queue, did_you_mean, parse_patch, parse_pin, requires
 from patchbisect.records import PatchEntry, PointEntry, Store
 from patchbisect.redact import MASK, is_secret
-from patchbisect.upstream import Git, Mirror, package_of
+from patchbisect.upstream import Git, Mirror
 
 WORDS = ("clean", "HEAD", "worktree")
 
@@ -254,7 +255,7 @@ def with_settings(point: Point, settings: Sequence[str]) -> Point:
         if match["kind"] == "env":
             _set(env, name, value)
         elif match["kind"] == "package":
-            _set(packages, package_of(name), _version(value, text=text))
+            _set(packages, canonicalize_name(name), _version(value, text=text))
         else:
             name = name.lstrip("-").replace("_", "-")
             _set(flags, name, True if value == "true" else value)

@@ -76,6 +76,15 @@ def test_a_package_that_the_box_lives_without_can_be_chosen() -> None:
     assert (order.sought, order.wanted, order.without) == (("a",), ("a==3",), ())
 
 
+def test_a_renamed_package_is_one_and_a_box_may_have_it_under_both_names() -> None:
+    pin, base = ["sgl-kernel==0.3.21"], ["sglang-kernel==0.4.1"]
+    assert gaps(wants(pin, base), box_with(sgl_kernel="0.3.21")) == ["sglang-kernel==0.4.1, the box has 0.3.21"]
+    assert gaps(wants(pin, base), box_with(sgl_kernel="0.3.21", sglang_kernel="0.4.1")) == []
+    order = fitted(wants(pin, base, sglang_kernel="0.4.2"), box_with(sgl_kernel="0.3.21")).order
+    assert order is not None
+    assert order.wanted == ("sglang-kernel==0.4.2",)
+
+
 def test_the_key_is_the_content() -> None:
     def key(wanted: Wants, has: Installed) -> str:
         order = fitted(wanted, has).order

@@ -74,7 +74,12 @@ def fitted(wants: Wants, has: Installed) -> Fit:
     versions: dict[str, str] = {}
     for name, version in has.packages.items():
         versions.setdefault(package_of(name), version)
-    chosen = {package_of(name): version for name, version in wants.packages.items()}
+        versions.setdefault(str(canonicalize_name(name)), version)
+    chosen = {package_of(name): f"{name}=={version}" for name, version in wants.packages.items()}
+
+    def there(need: Need) -> str:
+        """Of a package that was renamed a box may have both."""
+        return versions.get(str(canonicalize_name(need.requirement.name)), versions.get(need.package, ""))
 
     def here(need: Need) -> bool:
         marker = need.requirement.marker
@@ -82,27 +87,25 @@ def fitted(wants: Wants, has: Installed) -> Fit:
 
     def met(need: Need) -> bool:
         wanted = need.requirement
-        if wanted.url or need.package not in versions:
-            return False
-        return wanted.specifier.contains(versions[need.package], prereleases=True)
+        return not wanted.url and bool(there(need)) and wanted.specifier.contains(there(need), prereleases=True)
 
     extras = {need.package: need.requirement.extras for need in wants.needs.pin if here(need)}
     own = {need.package for need in wants.needs.pin if here(need) and not met(need)}
     asked = [need for need in wants.needs.base if here(need) and need.package not in own | chosen.keys()]
     moved = set(wants.needs.moved)
     gaps = [
-        Gap(package=need.package, wanted=_bare(need.requirement), has=versions.get(need.package, ""))
+        Gap(package=need.package, wanted=_bare(need.requirement), has=there(need))
         for need in asked
         if need in moved and (not met(need) or need.requirement.extras - extras.get(need.package, set()))
     ]
     gaps += [
-        Gap(package=name, wanted=f"{name}=={version}", has=versions.get(name, ""))
-        for name, version in chosen.items()
-        if versions.get(name) != version
+        Gap(package=package, wanted=text, has=there(Need.of(text)))
+        for package, text in chosen.items()
+        if not met(Need.of(text))
     ]
     if not gaps:
         return Fit()
-    wanted = sorted({_bare(need.requirement) for need in asked} | {f"{n}=={v}" for n, v in chosen.items()})
+    wanted = sorted({_bare(need.requirement) for need in asked} | set(chosen.values()))
     kept = [name for name in has.packages if package_of(name) in own - chosen.keys()]
     held = sorted(f"{canonicalize_name(name)}=={has.packages[name]}" for name in kept)
     missed = own - versions.keys() - chosen.keys()
