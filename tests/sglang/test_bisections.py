@@ -140,10 +140,15 @@ def statuses(finding: Finding) -> set[str]:
 
 @pytest.mark.ci
 def test_a_flag_among_the_patches_of_the_shipped_queue(project: Project, bisect: Bisect) -> None:
-    finding = bisect(project, bad="HEAD", profile="big", bad_sets=("flag:mem-fraction-static={fraction-too-low}",))
+    asked = {"bad": "HEAD", "profile": "big", "bad_sets": ("flag:mem-fraction-static={fraction-too-low}",)}
+    finding = bisect(project, **asked)
     assert blamed(finding) == ["mem-fraction-static"]
     assert statuses(finding) == {"confirmed"}
     assert finding.launches <= 6
+    again = bisect(project, **asked, fresh=False)
+    assert blamed(again) == ["mem-fraction-static"]
+    launched = [step.purpose for step in again.steps if not step.trial.reused]
+    assert launched == ["bad end", "good end"], "what the first bisection found out counts; the ends show today"
 
 
 @pytest.mark.full
@@ -225,13 +230,30 @@ def test_a_band_that_fails_for_another_reason(
     assert blamed(finding) == ["guilty"]
 
 
+DICE = "        import random\n\n        if random.random() < 0.2:\n            raise RuntimeError('no reason')\n"
+"""Fails one time in five, in the sizing of the pool."""
+
+
+@pytest.mark.full
+def test_a_culprit_on_a_server_that_fails_one_time_in_five(
+    project: Project, tmp_path: Path, workshop: Workshop, bisect: Bisect
+) -> None:
+    """Patch 1 is in both ends and fails at random; patch 5 always does: it is named, or nothing is."""
+    patches = [workshop.patch(1, "dice", (SIZING, GUILTY_LINE, DICE + GUILTY_LINE))]
+    patches += [workshop.patch(k, "guilty", GUILTY) if k == 5 else workshop.note(k) for k in range(2, 9)]
+    finding = bisect(repository(project, tmp_path, patches), good="1", rates="unknown", budget_launches=30)
+    if finding.answer.value in ("found", "set"):
+        assert blamed(finding) == ["guilty"]
+    else:
+        assert finding.answer.value in ("none", "inconclusive")
+
+
 @pytest.mark.full
 def test_a_server_that_fails_one_time_in_five(
     project: Project, tmp_path: Path, workshop: Workshop, bisect: Bisect
 ) -> None:
     """Patch 1 is in both ends and fails at random; patches 2 to 6 are innocent: no change is blamed."""
-    dice = "        import random\n\n        if random.random() < 0.2:\n            raise RuntimeError('no reason')\n"
-    patches = [workshop.patch(1, "dice", (SIZING, GUILTY_LINE, dice + GUILTY_LINE))]
+    patches = [workshop.patch(1, "dice", (SIZING, GUILTY_LINE, DICE + GUILTY_LINE))]
     patches += [workshop.note(k) for k in range(2, 7)]
     finding = bisect(repository(project, tmp_path, patches), good="1", rates="unknown", budget_launches=20)
     assert finding.answer.value in ("none", "endpoint-failed", "inconclusive")

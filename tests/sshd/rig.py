@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import yaml
+
+from patchbisect import embedded
 from patchbisect.box import BoxSettings, open_box
 from patchbisect.config import BoxConfig, load_project
 from patchbisect.model import Stage
 from patchbisect.points import PointResolver
 from patchbisect.records import Store
 from patchbisect.startup import Event
+from patchbisect.tasks.lab import SetupLines
 from patchbisect.trial import Rig, Silent, Trial, prepare, run_trial
 from patchbisect.trial.wheels import Wheels
 from patchbisect.upstream import Mirror
 from tests.box.lab import children_of_our_launches
 from tests.fake_project import FakeProject
+
+ROOT = Path(__file__).parents[2]
 
 AGENT = '["serve",d]'
 SUPERVISOR = " supervise "
@@ -104,3 +112,53 @@ def kill_ours(folder: Path, word: str) -> int:
     for line in found:
         os.kill(int(line.split()[0]), signal.SIGKILL)
     return len(found)
+
+
+def story_repository(folder: Path, hosts: Sequence[str]) -> Path:
+    """A repository of the user's own: the queue of the demo, and boxes over SSH, by host, that can run SGLang."""
+    ours = load_project(ROOT)
+    here = embedded.find(ours.state) or embedded.setup(
+        ours.state, settings=ours.settings.embedded, progress=SetupLines()
+    )
+    root = folder / "queue"
+    shutil.copytree(ROOT / "tests" / "queues" / "observer-effect", root / "patches")
+    shutil.copy(ROOT / "patches" / "pin.toml", root / "patches")
+    boxes = {
+        host: {
+            "host": host,
+            "dir": str(folder / f"box-{host}"),
+            "lease-dir": str(folder / f"lease-{host}"),
+            "python": str(here.python),
+            "pythonpath": [str(path) for path in here.pythonpath],
+            "env": dict(here.env),
+            "link-patience-s": 5.0,
+        }
+        for host in hosts
+    }
+    flags = {
+        "model-path": here.variables["tiny-model"],
+        "load-format": "dummy",
+        "device": "cpu",
+        "attention-backend": "torch_native",
+        "skip-tokenizer-init": True,
+        "mem-fraction-static": "0.05",
+        "max-total-tokens": 4096,
+    }
+    settings = {
+        "box": hosts[0],
+        "profile": "tiny",
+        "upstream": {"source": "release"},
+        "boxes": boxes,
+        "profiles": {"tiny": {"until": "ready", "flags": flags}},
+    }
+    (root / "invoke.yaml").write_text(yaml.safe_dump({"patchbisect": settings}))
+    (root / ".patchbisect").mkdir()
+    (root / ".patchbisect" / "wheels").symlink_to(ours.state / "wheels")
+    (root / ".gitignore").write_text(".patchbisect/\n")
+    for words in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "queue"],
+    ):
+        subprocess.run(["git", "-C", str(root), *words], check=True)
+    return root
