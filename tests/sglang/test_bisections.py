@@ -47,6 +47,8 @@ def bisect(count_launch: Callable[[str], None]) -> Iterator[Bisect]:
             home, question, understood(home, question), journal=begin(question, project=home), plain=True
         )
         for trial in finding_to_json(finding)["trials"]:
+            if trial["reused"]:
+                continue
             count_launch(f"bisect: {trial['purpose']} {trial['point']} {trial['seconds']} s")
         print(finding.reason)
         return finding
