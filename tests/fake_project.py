@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from patchbisect.testing.fake_sglang import FakeSglang
 
 LOGS = Path(__file__).parent / "startup" / "cases" / "cpu"
@@ -101,6 +103,30 @@ def fake_project(
     project.git("config", "user.email", "ada@example.org")
     project.git("add", ".")
     project.git("commit", "--quiet", "-m", "the queue")
+    return project
+
+
+def with_boxes(project: FakeProject, *names: str, **settings: str) -> FakeProject:
+    """The project with boxes of these names in its settings, each with a directory and a lease book of its own.
+
+    ``settings`` are further keys, with underscores; ``{box}`` in a value is the box's name.
+    """
+    path = project.root / "invoke.yaml"
+    document = yaml.safe_load(path.read_text())
+    place = project.root.parent
+    more = {"min-free-gb": 0.01, "link-patience-s": 3.0}
+    document["patchbisect"]["box"] = names[0]
+    document["patchbisect"]["boxes"] = {
+        name: {
+            "python": sys.executable,
+            "dir": str(place / f"box-{name}"),
+            "lease-dir": str(place / f"lease-{name}"),
+            **more,
+            **{key.replace("_", "-"): value.format(box=name) for key, value in settings.items()},
+        }
+        for name in names
+    }
+    path.write_text(yaml.safe_dump(document))
     return project
 
 

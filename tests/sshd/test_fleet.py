@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.box.lab import none_left
-from tests.fake_project import GOOD, OOM, PROGRAM, FakeProject, clean_environment, fake_project
+from tests.fake_project import GOOD, OOM, PROGRAM, FakeProject, clean_environment, fake_project, with_boxes
 from tests.sshd.openssh import Machine, install, running
 from tests.sshd.rig import story_repository
 
@@ -85,17 +85,7 @@ def test_a_box_that_dies_loses_its_trial_and_the_other_finds_the_culprit(
 
 def two_boxes(folder: Path) -> FakeProject:
     fake = fake_project(folder, guilty=9, patches=12, base=(*GOOD, *SLOW), bad=(*OOM, *SLOW))
-    settings = fake.root / "invoke.yaml"
-    before = settings.read_text()
-    python = before.split("python: ")[1].split(",")[0]
-    boxes = "".join(
-        f"    {host}: {{host: {host}, dir: {folder}/box-{host}, lease-dir: {folder}/lease-{host}, python: {python}, "
-        "min-free-gb: 0.01, link-patience-s: 3}\n"
-        for host in HOSTS
-    )
-    old = next(line for line in before.splitlines(keepends=True) if line.startswith("  boxes:"))
-    settings.write_text(before.replace(old, f"  boxes:\n{boxes}").replace("box: local", "box: a"))
-    return fake
+    return with_boxes(fake, *HOSTS, host="{box}")
 
 
 @pytest.mark.full

@@ -12,7 +12,7 @@ import signal
 import socket
 import tempfile
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -139,16 +139,17 @@ def _chosen(found: dict[str, str], only: Collection[str], *, scheduler: str) -> 
     return {name: address for name, address in found.items() if not only or name in only}
 
 
-def serve(station: Station, scheduler: str) -> None:
+def serve(station: Station, scheduler: str, *, ready: Callable[[], None]) -> None:
     """Make trials for whoever asks at that scheduler, until SIGINT or SIGTERM: then the running one is ended first.
 
+    ``ready`` is called once the scheduler knows this worker.
     Raises BoxError where no scheduler answers, or when it goes away; UsageError where it has that worker already.
     """
     _reached(scheduler)
-    asyncio.run(_serving(station, scheduler))
+    asyncio.run(_serving(station, scheduler, ready))
 
 
-async def _serving(station: Station, scheduler: str) -> None:
+async def _serving(station: Station, scheduler: str, ready: Callable[[], None]) -> None:
     from distributed import Worker
 
     with tempfile.TemporaryDirectory(prefix="patchbisect-worker-") as scratch:
@@ -169,6 +170,7 @@ async def _serving(station: Station, scheduler: str) -> None:
         asked_to_end = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, asked_to_end.set)
+        ready()
         gone = asyncio.ensure_future(worker.finished())
         asked = asyncio.ensure_future(asked_to_end.wait())
         await asyncio.wait({gone, asked}, return_when=asyncio.FIRST_COMPLETED)

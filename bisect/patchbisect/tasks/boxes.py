@@ -207,8 +207,7 @@ def worker(ctx: invoke.Context, scheduler: str = "", box: str = "") -> None:
     if not scheduler:
         raise UsageError("a worker needs a scheduler", remedy="like --scheduler tcp://head:8786")
     station = station_of(load_project(), box)
-    say(f"worker {station.name}: makes the trials that come over {scheduler}")
-    serve(station, scheduler)
+    serve(station, scheduler, ready=lambda: say(f"worker {station.name}: waits for trials from {scheduler}"))
     say(f"worker {station.name}: done, no server was left behind")
 
 
