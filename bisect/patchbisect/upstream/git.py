@@ -73,7 +73,11 @@ class Ran:
         """git's last word on a failure."""
         lines = [line.strip() for line in self.err.splitlines() if line.strip()]
         fatal = [line for line in lines if line.startswith(("fatal:", "error:"))]
-        return (fatal or lines or [f"git exited with {self.status}"])[-1].partition(": ")[2] or self.err.strip()
+        last = (fatal or lines or [f"git exited with {self.status}"])[-1]
+        said = last.partition(": ")[2] or self.err.strip()
+        # "fatal: unable to connect to HOST:", and the reason on a line of its own
+        more = lines[lines.index(last) + 1 :] if said.endswith(":") else []
+        return f"{said} {more[0].rpartition(': ')[2]}" if more else said
 
 
 class Git:
