@@ -133,10 +133,10 @@ class Wheels:
             return Fit()
         fit = self._fit(wants)
         if fit.gaps and self._policy != "build":
+            held = " ".join(f"--set package:{gap.package}={gap.has}" for gap in fit.gaps if gap.has)
+            instead = f"; or launch with what it has: {held}" if all(gap.has for gap in fit.gaps) else ""
             raise PointUnbuildable(
-                f"needs {_listed(fit.gaps)}",
-                remedy=f"set `other-wheels: build` of box {self._box.name}, or launch with what it has: "
-                f"--set package:{fit.gaps[0].package}={fit.gaps[0].has or 'VERSION'}",
+                f"needs {_listed(fit.gaps)}", remedy=f"set `other-wheels: build` of box {self._box.name}{instead}"
             )
         return fit
 

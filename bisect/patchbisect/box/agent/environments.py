@@ -94,11 +94,11 @@ class Environments:
 
     def all(self) -> list[Json]:
         """Those that are whole, the one used last first. ``size_gb`` is GiB, times are seconds."""
-        found = []
+        found, busy = [], self._busy()
         for key in self._keys():
             about = read_json(f"{self._home}/{key}/{STAMP}")
             if about:
-                found.append({"key": key, "used": self._used(key), "busy": key in self._busy(), **about})
+                found.append({"key": key, "used": self._used(key), "busy": key in busy, **about})
         return sorted(found, key=lambda one: -one["used"])
 
     def ensure(self, order: Json, progress: Progress) -> Json:
