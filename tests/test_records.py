@@ -264,3 +264,89 @@ def test_a_row_has_what_a_list_shows(store: Store) -> None:
     assert (row["id"], row["outcome"], row["seconds"], row["tags"]) == (A, "ready", 2.5, ["x"])
     assert row["bytes"] > 0
     assert row["kv_tokens"] is None
+
+
+SPOILT = {
+    "torn": b'{"id": "x", "created": "2026',
+    "no object": b"[]",
+    "no schema": b'{"schema_version": "new"}',
+    "no point": b'{"created": "2026-11-29T18:00:00+00:00", "box": "local"}',
+    "too deep": b"[" * 100_000,
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("data", SPOILT.values(), ids=SPOILT)
+def test_a_spoilt_record_is_one_line_and_hides_no_other(store: Store, data: bytes) -> None:
+    store.save(record(A), Attachments())
+    store.save(record(B), Attachments())
+    (store.path(B) / "record.json").write_bytes(data)
+    faults: list[str] = []
+    assert [document["id"] for document in store.documents(fault=faults.append)] == [A]
+    assert len(faults) == 1
+    assert B in faults[0]
+    assert "\n" not in faults[0]
+    with pytest.raises(UsageError) as refused:
+        store.load(B)
+    assert "\n" not in refused.value.message
+
+
+def test_a_record_without_its_file_and_what_is_no_record(store: Store) -> None:
+    store.save(record(A), Attachments())
+    store.save(record(B), Attachments())
+    (store.path(B) / "record.json").unlink()
+    (store.directory / "zz-notes").mkdir()
+    (store.directory / "notes.txt").write_text("mine")
+    faults: list[str] = []
+    assert [document["id"] for document in store.documents(fault=faults.append)] == [A]
+    assert store.ids() == [A, B]
+    assert "has no record.json" in faults[0]
+
+
+@pytest.mark.parametrize("content", [b"[1]\n", b'{"t": "x"}\n', b'{"t": 1, "gpus": [[0]]}\n', b'{"t":'])
+def test_damaged_samples_are_one_line(store: Store, content: bytes) -> None:
+    store.save(record(A), Attachments(samples=[{"t": 1.0}]))
+    (store.path(A) / "samples.jsonl.gz").write_bytes(gzip.compress(content))
+    with pytest.raises(UsageError, match="damaged"):
+        store.samples(A)
+
+
+def test_a_log_is_read_in_pieces_too(store: Store) -> None:
+    log = b"line\n" * 1000
+    store.save(record(A), Attachments(log=log))
+    assert b"".join(store.log_chunks(A)) == log
+    (store.path(A) / "server.log.gz").unlink()
+    assert list(store.log_chunks(A)) == []
+
+
+def test_a_record_that_lies_elsewhere_is_unlinked_only(store: Store, tmp_path: Path) -> None:
+    store.save(record(A), Attachments())
+    elsewhere = tmp_path / "elsewhere"
+    store.path(A).rename(elsewhere)
+    store.path(A).symlink_to(elsewhere)
+    assert store.load(A).id == A
+    store.remove(A)
+    assert store.ids() == []
+    assert (elsewhere / "record.json").exists()
+
+
+def test_the_demo_s_records_are_found_by_name_and_are_never_the_last(tmp_path: Path) -> None:
+    own, shown = tmp_path / "runs", tmp_path / "demo"
+    Store(shown).save(record(B), Attachments(log=b"x"))
+    store = Store(own, demo=shown)
+    assert store.resolve("demo") == store.resolve(B) == B
+    assert store.log(B) == b"x"
+    assert store.ids() == []
+    with pytest.raises(UsageError, match="no run of your own yet"):
+        store.resolve("last")
+    store.save(record(A), Attachments())
+    assert store.resolve("last") == A
+    with pytest.raises(UsageError, match="cannot name a run"):
+        store.tag(A, "demo")
+
+
+def test_the_newest_come_first_where_that_is_asked(store: Store) -> None:
+    for identifier in (A, B):
+        store.save(record(identifier), Attachments())
+    assert [document["id"] for document in store.documents(newest_first=True)] == [B, A]
+    assert [document["id"] for document in store.documents(having=B.encode())] == [B]

@@ -52,6 +52,7 @@ _TAG = re.compile(r"[A-Za-z][\w.+-]{0,63}")
 _SINCE = re.compile(r"(?P<count>\d+)(?P<unit>[mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DRAFT_IS_DEAD_AFTER_S = 24 * 3600.0
+_CHUNK_BYTES = 1 << 20
 
 
 class PatchEntry(BaseModel):
@@ -424,13 +425,25 @@ class Store:
         """The server's log, whole. Raises UsageError where the run is unknown or its log is damaged."""
         return self._packed(identifier, LOG)
 
+    def log_chunks(self, identifier: str) -> Iterator[bytes]:
+        """The same in pieces: a log may be larger than the memory of who reads it."""
+        path = self.path(self.resolve(identifier)) / LOG
+        try:
+            with gzip.open(path) as file:
+                while chunk := file.read(_CHUNK_BYTES):
+                    yield chunk
+        except FileNotFoundError:
+            return
+        except (OSError, EOFError, zlib.error) as error:
+            raise _damaged(path, error) from error
+
     def events(self, identifier: str) -> list[Json]:
         """What the log said while it ran; empty where nobody noted it."""
-        return self._packed_lines(identifier, EVENTS)
+        return self._packed_lines(identifier, EVENTS, is_event)
 
     def samples(self, identifier: str) -> list[Json]:
         """The box's samples (see :class:`Attachments`); empty where none were taken."""
-        return self._packed_lines(identifier, SAMPLES)
+        return self._packed_lines(identifier, SAMPLES, is_sample)
 
     def dossier(self, identifier: str) -> Json:
         """What was found out about a server that hung, before it was ended; empty for any other."""
@@ -458,11 +471,14 @@ class Store:
         except (OSError, EOFError, zlib.error) as error:
             raise _damaged(path, error) from error
 
-    def _packed_lines(self, identifier: str, name: str) -> list[Json]:
+    def _packed_lines(self, identifier: str, name: str, is_one: Callable[[Any], bool]) -> list[Json]:
         try:
-            return [json.loads(line) for line in self._packed(identifier, name).splitlines()]
-        except ValueError as error:
+            items = [json.loads(line) for line in self._packed(identifier, name).splitlines()]
+            if odd := next((number for number, item in enumerate(items, start=1) if not is_one(item)), 0):
+                raise ValueError(f"line {odd} is none of its kind")
+        except (ValueError, RecursionError) as error:
             raise _damaged(self.path(self.resolve(identifier)) / name, error) from error
+        return items
 
     def _retagged(self, record: Record, tags: tuple[str, ...]) -> Record:
         changed = record.model_copy(update={"tags": tags})
@@ -474,15 +490,13 @@ class Store:
 
     def _read(self, path: Path) -> Record:
         try:
-            record = Record.model_validate(_listed(json.loads(path.read_text(encoding="utf-8")), path))
-            _ = record.judged
-            return record
+            return checked(json.loads(path.read_text(encoding="utf-8")), path)
         except FileNotFoundError as error:
             raise UsageError(
                 f"{path.parent}: not a record, it has no {RECORD}", remedy="remove it, or put the file back"
             ) from error
-        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            raise UsageError(f"{path}: not readable as a record: {_first_fault(error)}", remedy=_MEND) from error
+        except (OSError, *FAULTS) as error:
+            raise UsageError(f"{path}: not readable as a record: {first_fault(error)}", remedy=_MEND) from error
 
 
 _MEND = "the log beside it may still be read (zcat server.log.gz); remove the directory when you are done with it"
@@ -523,7 +537,66 @@ def _listed(document: Any, path: Path) -> Json:
     return current
 
 
-def _first_fault(error: Exception) -> str:
+FAULTS = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What :func:`checked` raises for a document that is no record."""
+
+
+def checked(document: Any, path: Path) -> Record:
+    """The record of a JSON document that may come from anywhere. Raises UsageError, and :data:`FAULTS`."""
+    record = Record.model_validate(_listed(document, path))
+    _check_words(record)
+    return record
+
+
+def _check_words(record: Record) -> None:
+    """Raises KeyError, TypeError or ValueError where what the record holds freely is not of the form that we write.
+
+    Somebody else's record may hold anything, and whoever shows it relies on these.
+    """
+    _ = record.judged
+    gpus = record.machine.get("gpus", ())
+    if not isinstance(gpus, str | list | tuple) or not all(isinstance(gpu, dict | str) for gpu in gpus):
+        raise ValueError("'machine' has damaged 'gpus'")
+    for gpu in (gpu for gpu in gpus if isinstance(gpu, dict)):
+        if not _is_number(gpu.get("total_gb", 0.0)):
+            raise ValueError("'machine' has a GPU of no size")
+    if not _is_number(record.machine.get("ram_gb") or 0.0):
+        raise ValueError("'machine' has a damaged 'ram_gb'")
+    for name, holder in (("packages", record.provenance), ("server_args", record.provenance)):
+        if not isinstance(holder.get(name, {}), dict):
+            raise ValueError(f"'provenance' has damaged '{name}'")
+    if not isinstance(record.code.get("shifted", []), list):
+        raise ValueError("'code' has a damaged 'shifted'")
+    facts = record.verdict.get("facts", {})
+    probes = facts.get("probes", {}) if isinstance(facts, dict) else None
+    if not isinstance(probes, dict) or not all(isinstance(ranks, dict) for ranks in probes.values()):
+        raise ValueError("'verdict' has damaged 'facts'")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def is_event(item: Any) -> bool:
+    """Whether it has the form of one of :attr:`Attachments.events`."""
+    return isinstance(item, dict) and _is_number(item.get("t", 0.0)) and isinstance(item.get("line", 0), int)
+
+
+def is_sample(item: Any) -> bool:
+    """Whether it has the form of one of :attr:`Attachments.samples`."""
+    if not isinstance(item, dict) or not _is_number(item.get("t")):
+        return False
+    gpus = item.get("gpus") or []
+    fullest = item.get("gpu_used_gb")
+    return isinstance(gpus, list) and all(map(_is_gpu, gpus)) and (fullest is None or _is_number(fullest))
+
+
+def _is_gpu(gpu: Any) -> bool:
+    """``[index, used GiB, utilisation %]``, where not all need be known."""
+    return isinstance(gpu, list) and len(gpu) > 1 and all(each is None or _is_number(each) for each in gpu)
+
+
+def first_fault(error: Exception) -> str:
     """One line: pydantic tells of every field at once."""
     if isinstance(error, ValidationError):
         first = error.errors()[0]

@@ -145,3 +145,53 @@ def test_the_machine_and_the_settings_say_what_is_private(monkeypatch: pytest.Mo
     )
     text = scrubber_for(settings).text("abcdefgh1234 zyxwvuts grace@gpu.corp.example")
     assert text == "*** *** user@host-1"
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"verdict": {}},
+        {"verdict": {"outcome": "no such"}},
+        {"machine": {"gpus": 3}},
+        {"provenance": {"packages": None}},
+        {"created": "2026-11-29T18:00:00"},
+        {"point": []},
+        {"tags": "x", "timings": []},
+    ],
+)
+def test_a_record_that_would_break_whoever_shows_it_is_refused(
+    store: Store, tmp_path: Path, spoilt: dict[str, object]
+) -> None:
+    document = {**builder.record("20261129-180000-aaaa").model_dump(mode="json"), **spoilt}
+    path = written(tmp_path / "x.zip", {"record.json": json.dumps(document).encode()})
+    with pytest.raises(UsageError, match="its record cannot be read"):
+        imported(store, path)
+    assert store.ids() == []
+
+
+@pytest.mark.parametrize("member", ["samples.jsonl", "events.jsonl"])
+@pytest.mark.parametrize("content", [b"[1]\n", b"torn", b'{"t": "soon"}\n'])
+def test_damaged_samples_are_refused(store: Store, tmp_path: Path, member: str, content: bytes) -> None:
+    document = builder.record("20261129-180000-aaaa").model_dump(mode="json")
+    members = {"record.json": json.dumps(document).encode(), member: content}
+    with pytest.raises(UsageError, match="not a run made by export-run"):
+        imported(store, written(tmp_path / "x.zip", members))
+    assert store.ids() == []
+
+
+def test_a_directory_or_a_device_is_not_read(store: Store, tmp_path: Path) -> None:
+    for path in (tmp_path, Path("/dev/zero")):
+        with pytest.raises(UsageError, match="no plain file"):
+            imported(store, path)
+
+
+def test_of_a_huge_log_beginning_and_end_go_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("patchbisect.report.bundle._LARGEST_LOG_BYTES", 1000)
+    monkeypatch.setattr("patchbisect.records._CHUNK_BYTES", 64)
+    made = builder.save(store, builder.record("20261129-180000-aaaa"), log=b"first\n" + b"x" * 5000 + b"\nlast\n")
+    with zipfile.ZipFile(io.BytesIO(exported(store, made.id, scrubber=Scrubber()))) as bundle:
+        log = bundle.read("server.log")
+    assert log.startswith(b"first\n")
+    assert log.endswith(b"\nlast\n")
+    assert b"bytes left out by export-run" in log
+    assert 1000 < len(log) < 1100

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from patchbisect.errors import UsageError
 from patchbisect.model import Signals
 from patchbisect.records import Attachments, PointEntry, Record, Store, new_id
 from patchbisect.redact import MASK, is_secret
@@ -21,8 +22,10 @@ _GONE = Signals(alive=False)
 def adopted(store: Store, log: bytes, *, name: str, secrets: Iterable[str] = ()) -> Record:
     """Keep the log as a run named ``name``. What code it ran is not known, and the record says so.
 
-    Raises UsageError where the name is another run's.
+    Raises UsageError where the name is another run's, and for an empty log.
     """
+    if not log.strip():
+        raise UsageError("the log is empty", remedy="name the file that the server wrote to")
     names = tuple(secrets)
     text = without_secrets(log.decode(errors="surrogateescape"), names=names).encode(errors="surrogateescape")
     reading = read(text)

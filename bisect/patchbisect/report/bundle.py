@@ -12,15 +12,13 @@ import os
 import re
 import socket
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from patchbisect.config import Settings
 from patchbisect.errors import UsageError
-from patchbisect.records import ID, Attachments, Record, Store
+from patchbisect.records import FAULTS, ID, Attachments, Record, Store, checked, first_fault, is_event, is_sample
 from patchbisect.redact import is_secret
 from patchbisect.report.scrub import Scrubber
 from patchbisect.wire import Json
@@ -29,6 +27,8 @@ _RECORD, _LOG, _EVENTS, _SAMPLES = "record.json", "server.log", "events.jsonl", 
 _PATCH = re.compile(r"patches/(?P<name>\d{4}-[\w.+-]{1,120})\.patch")
 _LARGEST_BYTES = 512 * 2**20
 """Of a bundle unpacked: far above any log that we keep, far below what fills a disk."""
+_LARGEST_LOG_BYTES = 128 * 2**20
+"""Of a log in a bundle: of a longer one the beginning and the end are kept."""
 _MOST_MEMBERS = 2000
 _WHOSE = frozenset({"hostname", "boot_id", "user", "directory"})
 """Parts of a machine's description that tell whose it is, and nothing about the run."""
@@ -48,7 +48,7 @@ def exported(store: Store, identifier: str, *, scrubber: Scrubber) -> bytes:
     document["box"] = record.box if record.box == "local" else "box"
     members: dict[str, bytes] = {
         _RECORD: (json.dumps(document, indent=1) + "\n").encode(),
-        _LOG: scrubber.log(store.log(record.id)),
+        _LOG: scrubber.log(_shortened(store.log_chunks(record.id))),
     }
     for name, text in store.patch_texts(record.id).items():
         members[f"patches/{name}"] = scrubber.log(text)
@@ -61,6 +61,22 @@ def exported(store: Store, identifier: str, *, scrubber: Scrubber) -> bytes:
         for name, data in members.items():
             bundle.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
     return out.getvalue()
+
+
+def _shortened(chunks: Iterable[bytes]) -> bytes:
+    """The log, without the middle of one that would be too large for whoever imports it."""
+    head, size, tail = bytearray(), 0, bytearray()
+    for chunk in chunks:
+        size += len(chunk)
+        room = max(_LARGEST_LOG_BYTES // 2 - len(head), 0)
+        head += chunk[:room]
+        tail += chunk[room:]
+        if len(tail) > 2 * _LARGEST_LOG_BYTES:
+            del tail[: -_LARGEST_LOG_BYTES // 2]
+    kept = bytes(tail[-(_LARGEST_LOG_BYTES // 2) :])
+    left_out = size - len(head) - len(kept)
+    note = f"\n[{left_out} bytes left out by export-run]\n".encode() if left_out else b""
+    return bytes(head) + note + kept
 
 
 def _told(machine: Mapping[str, Any], name: str) -> list[str]:
@@ -90,12 +106,16 @@ def imported(store: Store, path: Path, *, name: str = "") -> Record:
     members = _members(path)
     try:
         document = json.loads(members[_RECORD])
-        record = Record.model_validate({**document, "origin": "imported", "tags": []})
+        if not isinstance(document, dict):
+            raise ValueError("it holds no JSON object")
+        record = checked({**document, "origin": "imported", "tags": []}, path)
         events, samples = (
             [json.loads(line) for line in members.get(name, b"").splitlines()] for name in (_EVENTS, _SAMPLES)
         )
-    except (KeyError, ValueError, TypeError, ValidationError) as error:
-        raise _not_a_bundle(path, f"its record cannot be read: {error}") from error
+        if not all(map(is_event, events)) or not all(map(is_sample, samples)):
+            raise ValueError("its events or samples are damaged")
+    except FAULTS as error:
+        raise _not_a_bundle(path, f"its record cannot be read: {first_fault(error)}") from error
     if not ID.fullmatch(record.id):
         raise _not_a_bundle(path, f"'{record.id}' is no run id")
     if record.id in store.ids():
@@ -109,6 +129,8 @@ def imported(store: Store, path: Path, *, name: str = "") -> Record:
 def _members(path: Path) -> dict[str, bytes]:
     """Every member that a bundle may have. Nothing is unpacked to a path of the file's choosing."""
     try:
+        if path.exists() and not path.is_file():
+            raise _not_a_bundle(path, "it is no plain file")
         with zipfile.ZipFile(path) as bundle:
             return dict(_read(bundle, path))
     except FileNotFoundError as error:

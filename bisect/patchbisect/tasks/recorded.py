@@ -119,7 +119,8 @@ def show(ctx: invoke.Context, run: str, log: bool = False, json: bool = False) -
     """
     store = _store()
     if log:
-        sys.stdout.buffer.write(store.log(run))
+        for chunk in store.log_chunks(run):
+            sys.stdout.buffer.write(chunk)
         return
     record = store.load(run)
     document = record.model_dump(mode="json")
