@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -12,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from patchbisect.box import Box, LaunchSpec
+from patchbisect.box import Box, LaunchSpec, Run, open_box
 from patchbisect.testing.fake_gpus import FakeGpu, FakeGpus
-from tests.box.lab import alive, launch, leased, links_into, listen, settings_for, until_log
+from tests.box.lab import alive, children_of_our_launches, launch, leased, links_into, listen, settings_for, until_log
 
 
 @pytest.fixture
@@ -172,6 +173,51 @@ def test_the_server_of_who_leases_other_gpus_is_no_leftover(tmp_path: Path, gpus
         assert report.clean
         assert report.swept == ()
         assert run.stop(0.0).killed
+
+
+@pytest.mark.ci
+def test_boxes_that_share_a_machine_are_nothing_to_each_other(tmp_path: Path, gpus: FakeGpus) -> None:
+    """Each has a GPU of its own. What a server of one holds is neither foreign nor left over for the other."""
+    shared = {"agent_python": str(gpus.python), "lease_directory": str(tmp_path / "lease")}
+    with (
+        leased(settings_for(tmp_path, gpus=(0,), **shared), tmp_path) as one,
+        leased(settings_for(tmp_path, gpus=(1,), **shared), tmp_path) as other,
+    ):
+        assert {held.gpus for held in one.leases()} == {(0,), (1,)}
+        runs = {box: launch(box, "--line", "up", "--end", "hang") for box in (one, other)}
+        for run in runs.values():
+            listen(run, until=until_log(b"up"))
+        first, second = (server_of(run, tmp_path) for run in runs.values())
+        gpus.set(FakeGpu(processes=[(first, 40.0)], util=98), FakeGpu(processes=[(second, 7.0)], util=13))
+        heard = listen(runs[other], until=lambda s: s.signals and s.signals.gpu_util == 13).signals
+        assert heard is not None
+        assert heard.gpu_used_gb == 7.5
+        assert runs[other].stop(0.0).box_changed == ()
+        gpus.set(FakeGpu(processes=[(first, 40.0)], util=98), FakeGpu())
+        assert other.prove_clean().clean
+        again = launch(other, "--line", "up", "--end", "hang")
+        listen(again, until=until_log(b"up"))
+        assert again.stop(0.0).faults == ()
+        assert alive(first), "the server of the other box runs on"
+        gpus.set(FakeGpu(), FakeGpu())
+        report = runs[one].stop(0.0)
+        assert (report.box_changed, report.faults) == ((), ())
+
+
+def server_of(run: Run, folder: Path) -> int:
+    """The pid of a launch's server."""
+    found = children_of_our_launches(folder / "box" / "runs" / run.launch_id)
+    return next(int(line.split()[0]) for line in found if "fake_server" in line)
+
+
+@pytest.mark.ci
+def test_boxes_that_share_a_machine_never_draw_the_same_port(tmp_path: Path) -> None:
+    boxes = [settings_for(tmp_path, gpus=gpus) for gpus in ((0,), (1, 2), (3,))]
+    drawn = []
+    for settings in boxes:
+        with open_box("local", settings, state=tmp_path) as box:
+            drawn.append({box.free_port() for _ in range(20)})
+    assert all(not one & other for one, other in itertools.combinations(drawn, 2))
 
 
 def test_a_short_tmpdir_of_a_launch_that_is_gone_is_removed(box: Box, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -256,11 +257,14 @@ def _crew(
     from functools import partial
 
     from patchbisect.bisection import Call, bench_on, bench_through
+    from patchbisect.trial import swept
 
     mirror = mirror_of(project)
     if not asked.engine:
         with rigs_of(project, mirror=mirror, boxes=asked.boxes or (asked.box,), reason=reason, wait_s=wait_s) as rigs:
             yield [rig.box_name for rig in rigs], partial(bench_on, rigs)
+            for sentence in itertools.chain.from_iterable(swept(rig) for rig in rigs):
+                say(f"note: {sentence}")
         return
     from patchbisect.bisection.cluster import workers_at
 

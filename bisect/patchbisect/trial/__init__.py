@@ -3,7 +3,7 @@
 from patchbisect.trial.desk import Desk
 from patchbisect.trial.preparing import Prepared, prepare
 from patchbisect.trial.recording import Trial, point_entry
-from patchbisect.trial.rig import Rig, open_rig, reach
+from patchbisect.trial.rig import Rig, open_rig, reach, swept
 from patchbisect.trial.running import SETTLE_S, rejoin_trial, run_trial
 from patchbisect.trial.usual import usual
 from patchbisect.trial.watching import SampleWatcher, Silent, Steps, Stoppable, Watcher
@@ -28,5 +28,6 @@ __all__ = [
     "reach",
     "rejoin_trial",
     "run_trial",
+    "swept",
     "usual",
 ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from patchbisect.box import Box, BoxSettings, Lease, Reservations, open_box
 from patchbisect.config import BoxConfig, Project
 from patchbisect.embedded import Embedded
-from patchbisect.errors import UsageError
+from patchbisect.errors import BoxError, UsageError
 from patchbisect.records import Store
 from patchbisect.trial.wheels import Wheels
 from patchbisect.upstream import Mirror
@@ -88,6 +88,17 @@ def open_rig(
                 wheels=Wheels(opened, policy=config.wheels_policy),
                 lease=lease,
             )
+
+
+def swept(rig: Rig) -> tuple[str, ...]:
+    """End what a killed client of ours left running on the box, and nobody asked for again; one sentence for each.
+
+    A box that has gone meanwhile is left as it is: what runs there is ended by whoever uses it next.
+    """
+    try:
+        return rig.box.prove_clean().swept
+    except BoxError:
+        return ()
 
 
 _TUNED = (

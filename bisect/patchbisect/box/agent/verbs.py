@@ -30,6 +30,7 @@ from .worktree import WorkTree
 
 TICK_EVERY_S = 2.0
 QUIET_CLIENT_S = 3600.0
+PORTS_A_GPU = 750
 """A conversation in which nothing is asked for this long ends."""
 
 
@@ -118,13 +119,21 @@ class Agent:
     def do_free_port(self) -> Json:
         """A port that nobody listens on, below the range from which connections take theirs."""
         for _ in range(200):
-            port = random.SystemRandom().randrange(20000, 32000)
+            port = random.SystemRandom().choice(self._ports())
             if not listeners(port):
                 with contextlib.suppress(OSError), socket.socket() as probe:
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     probe.bind(("0.0.0.0", port))
                     return {"port": port}
-        raise Refused("no-port", "no free port between 20000 and 32000")
+        raise Refused("no-port", f"no free port in {self._ports()}")
+
+    def _ports(self) -> range:
+        """Boxes that have other GPUs of this machine draw from other ports: each finds its own free, both at once."""
+        gpus = self._box["gpus"]
+        if not gpus:
+            return range(20000, 32000)
+        first = 20000 + PORTS_A_GPU * (min(gpus) % 16)
+        return range(first, first + PORTS_A_GPU)
 
     # .. the lease
 
