@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from patchbisect.model import Outcome
 from tests import reference
 
 ROOT = Path(__file__).parent.parent
@@ -15,6 +16,15 @@ PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md",
 
 def test_the_reference_of_settings_is_written_from_the_code() -> None:
     assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run: python -m tests.reference"
+
+
+def test_the_page_of_causes_is_written_from_the_code_and_complete() -> None:
+    written = reference.CAUSES.read_text(encoding="utf-8")
+    assert written == reference.causes(), "run: python -m tests.reference"
+    assert set(reference.OUTCOMES) == set(Outcome)
+    for cause, _, _ in reference.known_causes():
+        assert f"| `{cause}` |" in written
+    assert "|  |" not in written, "a cause without a meaning or without advice"
 
 
 def test_every_setting_is_explained() -> None:

@@ -450,7 +450,9 @@ class Store:
         path = self.path(self.resolve(identifier)) / DOSSIER
         try:
             found: Json = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        except (OSError, ValueError) as error:
+            if not is_dossier(found):
+                raise ValueError("it is none of its kind")
+        except (OSError, ValueError, RecursionError) as error:
             raise _damaged(path, error) from error
         return found
 
@@ -589,6 +591,16 @@ def is_sample(item: Any) -> bool:
     gpus = item.get("gpus") or []
     fullest = item.get("gpu_used_gb")
     return isinstance(gpus, list) and all(map(_is_gpu, gpus)) and (fullest is None or _is_number(fullest))
+
+
+def is_dossier(item: Any) -> bool:
+    """Whether it has the form of :attr:`Attachments.dossier`."""
+    if not isinstance(item, dict):
+        return False
+    processes = item.get("processes", [])
+    lists = (item.get("ranks_missing", []), item.get("ranks_alive", []), processes)
+    maps = (item.get("last_lines", {}), item.get("stacks", {}), *(processes if isinstance(processes, list) else ()))
+    return all(isinstance(each, list) for each in lists) and all(isinstance(each, dict) for each in maps)
 
 
 def _is_gpu(gpu: Any) -> bool:

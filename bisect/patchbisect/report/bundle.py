@@ -1,6 +1,6 @@
 """One record as one file to attach to an issue, and back.
 
-The file is a zip: ``record.json``, ``server.log``, ``patches/``, and the events and samples where there are any.
+The file is a zip: ``record.json``, ``server.log``, ``patches/``, and events, samples and dossier where there are any.
 Secrets, host names, addresses and user names are taken out on the way out.
 """
 
@@ -18,12 +18,29 @@ from typing import Any
 
 from patchbisect.config import Settings
 from patchbisect.errors import UsageError
-from patchbisect.records import FAULTS, ID, Attachments, Record, Store, checked, first_fault, is_event, is_sample
+from patchbisect.records import (
+    FAULTS,
+    ID,
+    Attachments,
+    Record,
+    Store,
+    checked,
+    first_fault,
+    is_dossier,
+    is_event,
+    is_sample,
+)
 from patchbisect.redact import is_secret
 from patchbisect.report.scrub import Scrubber
 from patchbisect.wire import Json
 
-_RECORD, _LOG, _EVENTS, _SAMPLES = "record.json", "server.log", "events.jsonl", "samples.jsonl"
+_RECORD, _LOG, _EVENTS, _SAMPLES, _DOSSIER = (
+    "record.json",
+    "server.log",
+    "events.jsonl",
+    "samples.jsonl",
+    "dossier.json",
+)
 _PATCH = re.compile(r"patches/(?P<name>\d{4}-[\w.+-]{1,120})\.patch")
 _LARGEST_BYTES = 512 * 2**20
 """Of a bundle unpacked: far above any log that we keep, far below what fills a disk."""
@@ -56,6 +73,8 @@ def exported(store: Store, identifier: str, *, scrubber: Scrubber) -> bytes:
         members[_EVENTS] = _as_lines(scrubber.document(events))
     if samples := store.samples(record.id):
         members[_SAMPLES] = _as_lines(scrubber.document(samples))
+    if dossier := store.dossier(record.id):
+        members[_DOSSIER] = (json.dumps(scrubber.document(dossier), indent=1) + "\n").encode()
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as bundle:
         for name, data in members.items():
@@ -114,6 +133,9 @@ def imported(store: Store, path: Path, *, name: str = "") -> Record:
         )
         if not all(map(is_event, events)) or not all(map(is_sample, samples)):
             raise ValueError("its events or samples are damaged")
+        dossier = json.loads(members.get(_DOSSIER, b"{}"))
+        if not is_dossier(dossier):
+            raise ValueError("its dossier is damaged")
     except FAULTS as error:
         raise _not_a_bundle(path, f"its record cannot be read: {first_fault(error)}") from error
     if not ID.fullmatch(record.id):
@@ -121,7 +143,9 @@ def imported(store: Store, path: Path, *, name: str = "") -> Record:
     if record.id in store.ids():
         raise UsageError(f"run {record.id} is here already", remedy=f"invoke show {record.id}")
     patches = {found["name"]: data for member, data in members.items() if (found := _PATCH.fullmatch(member))}
-    attachments = Attachments(log=members.get(_LOG, b""), patches=patches, events=events, samples=samples)
+    attachments = Attachments(
+        log=members.get(_LOG, b""), patches=patches, events=events, samples=samples, dossier=dossier
+    )
     store.save(record, attachments)
     return store.tag(record.id, name) if name else record
 
@@ -145,7 +169,7 @@ def _read(bundle: zipfile.ZipFile, path: Path) -> Iterator[tuple[str, bytes]]:
         raise _not_a_bundle(path, f"{len(infos)} members")
     left = _LARGEST_BYTES
     for info in infos:
-        if info.filename not in (_RECORD, _LOG, _EVENTS, _SAMPLES) and not _PATCH.fullmatch(info.filename):
+        if info.filename not in (_RECORD, _LOG, _EVENTS, _SAMPLES, _DOSSIER) and not _PATCH.fullmatch(info.filename):
             raise _not_a_bundle(path, f"a member '{info.filename[:80]}'")
         # The declared size may lie: read no more than is left.
         with bundle.open(info) as member:

@@ -55,6 +55,8 @@ def _lines(page: Page) -> Iterator[str]:
     if page.excerpt:
         shown = [f"{'>' if line.deciding else ' '}{line.number:6} {line.text}" for line in page.excerpt.lines]
         yield from _folded(f"Deciding lines of {page.excerpt.run}", _fence(shown))
+    if page.stood:
+        yield from _folded("Where it stood", (f"- **{name}:** {code(value)}" for name, value in page.stood))
     if page.diff:
         lines = [line.text for line in page.diff[:_MOST_DIFF_LINES]]
         if len(page.diff) > _MOST_DIFF_LINES:

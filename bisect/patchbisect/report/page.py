@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import Any, TypedDict
 
 from patchbisect.errors import UsageError
 from patchbisect.records import Store
 from patchbisect.redact import MASK
-from patchbisect.report import drawing, picturing
+from patchbisect.report import dossier, drawing, picturing
 from patchbisect.report.drawing import Drawing
 from patchbisect.report.masking import without_secrets
 from patchbisect.report.sources import Source, recorded
@@ -38,6 +39,7 @@ DIFF_LINES = 400
 MOST_TRIALS = 300
 MOST_POINTS = 600
 _SHORT = 300
+_STACK_CHARACTERS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,9 @@ class Page:
     stages: Drawing | None = None
     gpu: Drawing | None = None
     excerpt: Excerpt | None = None
+    stood: tuple[tuple[str, str], ...] = ()
+    """Of a server that hung: where it stood when it was ended."""
+    stacks: tuple[tuple[str, str], ...] = ()
     diff_title: str = ""
     diff: tuple[DiffLine, ...] = ()
     environment: tuple[tuple[str, str], ...] = field(default=())
@@ -177,6 +182,7 @@ def of_finding(finding: Json, store: Store) -> Page:
         stages=picturing.stages(pair),
         gpu=picturing.gpus(pair),
         excerpt=_excerpt(failing) if failing else None,
+        **_stood(store, failing),
         diff_title=shortened(culprit["title"], _SHORT) if culprit else "",
         diff=tuple(_culprit_diff(finding, store, failing, passing)),
         environment=tuple(_environment(failing or passing)),
@@ -367,6 +373,7 @@ def of_run(source: Source, store: Store) -> Page:
         stages=picturing.stages(pair),
         gpu=picturing.gpus(pair),
         excerpt=_excerpt(source),
+        **_stood(store, source),
         environment=tuple(_environment(source)),
     )
 
@@ -397,6 +404,22 @@ def _verdict_facts(record: Json, source: Source) -> Iterator[tuple[str, str]]:
 
 
 # --- parts that both have ------------------------------------------------------------------------------------------
+
+
+class _Stood(TypedDict):
+    stood: tuple[tuple[str, str], ...]
+    stacks: tuple[tuple[str, str], ...]
+
+
+def _stood(store: Store, source: Source | None) -> _Stood:
+    found = store.dossier(source.name) if source and source.record else {}
+    stacks = ((whose, shortened_lines(stack, _STACK_CHARACTERS)) for whose, stack in dossier.stacks(found))
+    return {"stood": tuple(dossier.rows(found)), "stacks": tuple(islice(stacks, picturing.MOST_ROWS))}
+
+
+def shortened_lines(text: str, limit: int) -> str:
+    """``text`` cut after ``limit`` characters, without secrets."""
+    return without_secrets(text[:limit]) + ("\n…" if len(text) > limit else "")
 
 
 def _source(store: Store, run: str) -> Source | None:

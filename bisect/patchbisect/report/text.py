@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from patchbisect.report import dossier
 from patchbisect.report.tables import Column, Fitted, Folding, add, fields, printable, prose, table
 from patchbisect.report.words import ANSWERS, Words, next_step, until_word, words_of
 
@@ -121,8 +122,8 @@ def _short(row: Json) -> str:
     return "/".join(part for part in (row["outcome"], row["cause"]) if part)
 
 
-def record_page(record: Json) -> RenderableType:
-    """One record, whole enough to judge it by."""
+def record_page(record: Json, found: Json | None = None) -> RenderableType:
+    """One record, whole enough to judge it by; ``found`` is the dossier of a hang."""
     point, code, provenance = record["point"], record["code"], record["provenance"]
     made = "" if record["origin"] == "trial" else f"  ({record['origin']})"
     head = fields(
@@ -144,7 +145,22 @@ def record_page(record: Json) -> RenderableType:
             ("seconds", pairs(record["timings"])),
         ]
     )
-    return Group(head, Text(), verdict_lines(record["verdict"]), *_by_hand(record["by_hand"]))
+    return Group(head, Text(), verdict_lines(record["verdict"]), *_stood(found or {}), *_by_hand(record["by_hand"]))
+
+
+_STACK_LINES = 12
+
+
+def _stood(found: Json) -> list[RenderableType]:
+    """Where a server that hung stood when it was ended; the stacks in full are in the JSON and on the page."""
+    rows = [*dossier.rows(found), *((whose, _top(stack)) for whose, stack in dossier.stacks(found))]
+    return [Text(), Text("where it stood", style="bold"), fields(rows)] if rows else []
+
+
+def _top(stack: str) -> str:
+    lines = stack.splitlines()
+    more = [f"… {len(lines) - _STACK_LINES} more lines: show --json"] if len(lines) > _STACK_LINES else []
+    return "\n".join([*lines[:_STACK_LINES], *more])
 
 
 def _tree(code: Json, provenance: Json) -> str:

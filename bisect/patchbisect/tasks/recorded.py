@@ -124,12 +124,13 @@ def show(ctx: invoke.Context, run: str, log: bool = False, json: bool = False) -
         return
     record = store.load(run)
     document = record.model_dump(mode="json")
+    found = store.dossier(record.id)
     if json:
-        emit(document)
+        emit({**document, "dossier": found} if found else document)
         return
     from patchbisect.report.text import record_page
 
-    console().print(record_page(document))
+    console().print(record_page(document, found))
 
 
 @task(help={"run": _RUN, "name": "the name to give", "remove": "take the name away instead", "json": _JSON})

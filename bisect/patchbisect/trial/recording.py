@@ -94,7 +94,7 @@ def recorded(
         patches={patch.name: format_patch(patch) for patch in prepared.point.patches},
         events=[_masked(event, secrets) for event in launched.events],
         samples=launched.samples,
-        dossier=launched.dossier,
+        dossier={name: _cleaned(value, secrets) for name, value in launched.dossier.items()},
     )
     rig.store.save(record, attachments)
     return Trial(
@@ -145,6 +145,15 @@ def point_entry(prepared: Prepared, *, until: Stage, more_secrets: Sequence[str]
         secret_env=tuple(sorted(secret_env)),
         packages=dict(point.packages),
     )
+
+
+def _cleaned(value: Any, secrets: Sequence[str]) -> Any:
+    """JSON with the secrets taken out of every string of it."""
+    if isinstance(value, str):
+        return redacted(value.encode(), secrets).decode()
+    if isinstance(value, Mapping):
+        return {name: _cleaned(inner, secrets) for name, inner in value.items()}
+    return [_cleaned(inner, secrets) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _masked(event: Json, secrets: Sequence[str]) -> Json:
