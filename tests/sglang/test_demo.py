@@ -30,6 +30,8 @@ def test_demo_names_the_debug_print_and_proves_it(project: Project, count_launch
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     for trial in document["trials"]:
+        assert not (project.runs / trial["run"]).exists(), "the demo's runs are kept apart from one's own"
+        assert (project.demo.runs / trial["run"]).is_dir()
         count_launch(f"demo: {trial['purpose']} {trial['point']}")
     assert document["answer"] == "found"
     assert document["culprit"]["id"] == "log-rest-memory"

@@ -421,7 +421,7 @@ def exported(project: Project, asked: Asked, branch: str) -> None:
     print("git bisect run patchbisect trial worktree")
 
 
-_OF = {"of": "the bisection; default: the last one"}
+_OF = {"of": "the bisection; default: the last one; log and why also read 'demo'"}
 
 
 def journal_of(of: str) -> tuple[Project, Journal, Asked]:
