@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from patchbisect.report.reading import Part, read
+from patchbisect.report.reading import Part, lines_between, read
 from tests.report.builder import CASES, case
 
 
@@ -56,3 +56,25 @@ def test_every_handed_log_adds_up(path: Path) -> None:
         assert all(a.end == b.begin for a, b in pairwise(spans))
         told = [gb for _, gb, _ in rank.free_gb]
         assert not told or rank.memory[-1] == Part("free", told[-1])
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "lines"),
+    [
+        (1, 2, ["a", "b"]),
+        (2, 9, ["b", "", "d", ""]),
+        (5, 5, [""]),
+        (6, 7, []),
+    ],
+)
+def test_lines_are_taken_out_of_a_log_by_their_numbers(first: int, last: int, lines: list[str]) -> None:
+    assert lines_between(b"a\nb\n\nd\n", first, last) == lines
+    assert lines_between(b"a\nb", 2, 3) == ["b"]
+
+
+def test_a_log_is_read_in_slices_as_it_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = case("cpu/11-tp2")
+    whole = read(log)
+    monkeypatch.setattr("patchbisect.report.reading._SLICE_BYTES", 97)
+    sliced = read(log)
+    assert (sliced.verdict, sliced.ranks, sliced.seconds) == (whole.verdict, whole.ranks, whole.seconds)

@@ -14,6 +14,7 @@ from patchbisect.redact import MASK
 from patchbisect.report import dossier, drawing, picturing
 from patchbisect.report.drawing import Drawing
 from patchbisect.report.masking import without_secrets
+from patchbisect.report.reading import lines_between
 from patchbisect.report.sources import Source, recorded
 from patchbisect.report.tables import printable
 from patchbisect.report.text import (
@@ -438,9 +439,8 @@ def _excerpt(source: Source) -> Excerpt | None:
     deciding = source.reading.verdict.deciding
     if deciding is None:
         return None
-    lines = source.log.decode(errors="replace").split("\n")
     first = max(deciding.line - CONTEXT_LINES, 1)
-    shown = lines[first - 1 : deciding.line + CONTEXT_LINES // 2]
+    shown = lines_between(source.log, first, deciding.line + CONTEXT_LINES // 2)
     return Excerpt(
         run=source.name,
         lines=tuple(

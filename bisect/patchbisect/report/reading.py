@@ -16,6 +16,8 @@ from patchbisect.wire import Json
 
 _FORMATS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S,%f")
 
+_SLICE_BYTES = 1 << 20
+"""What is cut into lines at a time: a log of a gigabyte has millions."""
 _SMALLEST_SHOWN_GB = 0.01
 """SGLang prints two decimals."""
 
@@ -77,7 +79,8 @@ class Reading:
 def read(log: bytes, *, events: Iterable[Json] = (), verdict: Verdict | None = None) -> Reading:
     """Read one log. ``events`` give times by line that are finer than the log's own; ``verdict`` is kept if given."""
     classifier = Classifier()
-    told = [*classifier.feed(log), *classifier.close()]
+    slices = (log[at : at + _SLICE_BYTES] for at in range(0, len(log), _SLICE_BYTES))
+    told = [*(event for piece in slices for event in classifier.feed(piece)), *classifier.close()]
     arguments = ServerArgs.parse(classifier.life.args_line)
     progress = settle_roles(classifier.life.tracks, draft_possible=arguments.may_draft)
     clock = _Clock(
@@ -168,6 +171,23 @@ def _memory(ledger: RankLedger) -> Iterable[Part]:
             yield Part(name, round(gb, 2))
     if ledger.rest_gb is not None:
         yield Part("free", round(ledger.rest_gb, 2))
+
+
+def lines_between(log: bytes, first: int, last: int) -> list[str]:
+    """Lines ``first`` to ``last`` of a log, as far as it has them; the first one is 1."""
+    at = 0
+    for _ in range(first - 1):
+        at = log.find(b"\n", at) + 1
+        if not at:
+            return []
+    lines = []
+    for _ in range(last - first + 1):
+        end = log.find(b"\n", at)
+        lines.append(log[at : end if end >= 0 else len(log)].decode(errors="replace"))
+        if end < 0:
+            break
+        at = end + 1
+    return lines
 
 
 def _part(entry: str) -> str:
