@@ -103,6 +103,9 @@ def test_an_answer_says_what_was_taken_back_after_it(
     assert page.answer == "Answered before something was taken back"
     wanted = f"{run} was taken back after this answer: invoke bisect --resume --of {finding['id']} answers anew"
     assert dict(page.facts)["Next"] == wanted
+    out = io.StringIO()
+    Console(file=out, width=300).print(subject(project, "last").text)
+    assert out.getvalue().startswith(f"outdated  {wanted}")
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,10 @@ def _answer(finding: Json) -> RenderableType:
     rows += [("also", together(other)) for other in finding.get("others", ())[:12]]
     rows += beside(finding)
     rows.append(("line", shortened(_deciding(finding), 300)))
-    rows.append(("next", next_step(finding)))
+    if finding.get("amended"):
+        rows.insert(0, ("outdated", Text(printable(next_step(finding)), style="bold yellow")))
+    else:
+        rows.append(("next", next_step(finding)))
     return fields(rows)
 
 

@@ -68,11 +68,13 @@ def _is_positional(before: str, word: str, flags: dict[str, Argument]) -> bool:
 
 
 def _runs(project: Project) -> list[str]:
+    from patchbisect.config import DEMO
     from patchbisect.records import Store
 
     store = Store.of(project)
     tags = [tag for document in store.documents() for tag in document["tags"]]
-    return ["last", *tags, *reversed(store.ids()[-_MOST_RUNS:])]
+    demo = [DEMO] if store.of_demo.ids() and store.demo else []
+    return ["last", *demo, *tags, *reversed(store.ids()[-_MOST_RUNS:])]
 
 
 def _bisections(project: Project) -> list[str]:
