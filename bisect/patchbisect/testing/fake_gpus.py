@@ -37,6 +37,7 @@ def nvmlDeviceGetCount():
     return len(_state()["gpus"])
 
 def nvmlDeviceGetHandleByIndex(index):
+    nvmlInit()
     return index
 
 def nvmlDeviceGetUUID(index):
