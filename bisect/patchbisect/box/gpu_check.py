@@ -42,7 +42,7 @@ while True:
 
 @dataclass(frozen=True, slots=True)
 class GpuCheck:
-    """``checks`` as ``doctor`` has them; log and exit of a real CUDA out-of-memory, to be classified, if there was one."""
+    """``checks`` as ``doctor`` has them; log and exit of a CUDA out-of-memory, if there was one, to be classified."""
 
     checks: tuple[Check, ...]
     oom_log: bytes

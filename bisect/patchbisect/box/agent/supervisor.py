@@ -175,6 +175,7 @@ class Supervisor:
         self._readings: tuple[float, list[Gpu]] = (0.0, [])
         self._shm_at = 0.0
         self._followed = (0, time.monotonic())
+        self._mute = False
         self._boot_gpus = {gpu.uuid for gpu in self._gpus.read()}
         self._kernel_log = open_kernel_log()
         self._missing: set[str] = set()
@@ -285,6 +286,7 @@ class Supervisor:
             kin = self._kin()
             self._remember(kin)
             self._end_if_abandoned(kin)
+            self._end_if_mute(kin)
             if time.monotonic() >= next_sample:
                 self._sample(kin)
                 next_sample = time.monotonic() + SAMPLE_EVERY_S
@@ -309,6 +311,12 @@ class Supervisor:
             self._followed = (touched, time.monotonic())
         if time.monotonic() - self._followed[1] > self._order["abandon_s"]:
             self._changed[f"nobody followed the server for {self._order['abandon_s']:.0f} s: it was ended"] = None
+            for proc in kin:
+                send_signal(proc, signal.SIGKILL)
+
+    def _end_if_mute(self, kin: list[Proc]) -> None:
+        """On a full disk neither the server nor we can say any more what happens: its trial would never be over."""
+        if self._mute and not self._order["keep"]:
             for proc in kin:
                 send_signal(proc, signal.SIGKILL)
 
@@ -370,6 +378,7 @@ class Supervisor:
             write_json(self._run.file(name), value)
         except OSError as problem:
             self._changed[f"{self._run.path} cannot be written: {problem.strerror}"] = None
+            self._mute = True
 
     def _sample(self, kin: list[Proc]) -> None:
         now = time.monotonic()
