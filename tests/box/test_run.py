@@ -15,7 +15,9 @@ import pytest
 
 from patchbisect.box import Box, LaunchSpec, open_box
 from patchbisect.box.agent.launching import says_no_program
+from patchbisect.box.agent.rundir import RunDir
 from patchbisect.box.failures import CannotLaunch, NoSuchLaunch
+from patchbisect.model import Signals
 from tests.box.lab import Story, alive, launch, leased, listen, settings_for, until_log
 
 
@@ -257,6 +259,20 @@ def test_a_flood_is_told_whole(box: Box) -> None:
     for item in run.events():
         got += len(getattr(item, "data", b""))
     assert got == size
+
+
+def test_the_news_of_a_death_does_not_overtake_the_log(box: Box, tmp_path: Path) -> None:
+    size = 8 << 20
+    run = launch(box, "--flood", str(size), "--end", "signal:9")
+    folder = RunDir(str(tmp_path / "box"), run.launch_id)
+    while folder.exit() is None:
+        time.sleep(0.01)
+    told = 0
+    for item in run.events():
+        told += len(getattr(item, "data", b""))
+        time.sleep(0.02)  # a slow link
+        assert told == size or not isinstance(item, Signals) or item.alive, f"dead after {told} bytes of {size}"
+    assert told == size
 
 
 def test_a_tmpdir_is_short_enough_for_a_socket_and_gone_afterwards(box: Box, tmp_path: Path) -> None:

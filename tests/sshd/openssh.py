@@ -54,13 +54,15 @@ class Sshd:
         self.host_key = make_key(folder / "host_key")
         self.client_key = make_key(folder / "client_key")
         Path("/run/sshd").mkdir(exist_ok=True)
+        (folder / "home").mkdir(exist_ok=True)  # with no start-up files: a login that is killed in them may leave locks
         (folder / "authorized_keys").write_text(self.client_key.with_suffix(".pub").read_text())
         self._config = folder / "sshd_config"
         self._config.write_text(
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.host_key}\n"
             f"AuthorizedKeysFile {folder / 'authorized_keys'}\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n"
             f"KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nPidFile {folder / 'pid'}\n"
-            f"MaxStartups 100\nMaxSessions 50\nAcceptEnv NOTHING\nClientAliveInterval 5\n{extra}\n"
+            f"MaxStartups 100\nMaxSessions 50\nAcceptEnv NOTHING\nClientAliveInterval 5\n"
+            f"SetEnv HOME={folder / 'home'}\n{extra}\n"
         )
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -75,12 +75,13 @@ class FakeGpus:
 
     def __init__(self, folder: Path, *gpus: FakeGpu) -> None:
         self.file = folder / "gpus.json"
-        venv.create(folder / "venv", symlinks=True)
         self.python = folder / "venv" / "bin" / "python"
-        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        site = folder / "venv" / "lib" / version / "site-packages"
-        (site / "pynvml.py").write_text(PYNVML.format(state=str(self.file)))
         self.set(*gpus)
+        if not self.python.exists():
+            venv.create(folder / "venv", symlinks=True)
+            version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+            site = folder / "venv" / "lib" / version / "site-packages"
+            (site / "pynvml.py").write_text(PYNVML.format(state=str(self.file)))
 
     def set(self, *gpus: FakeGpu, driver: str = "580.1", broken: str = "") -> None:
         """What the next reading says; ``broken`` is what NVML fails with."""

@@ -102,26 +102,32 @@ class Launcher:
             wait_for(lambda: run.exists)
 
     def follow(self, run: RunDir, *, offset: int, wire: Wire) -> Json:
-        """Stream log chunks and signals until the server has exited and its log is drained."""
+        """Stream log chunks and signals until the server has exited and its log is drained.
+
+        Signals are read before the log, and told once it is told to its end: one that says how the server died must
+        not overtake the lines that say why.
+        """
         heard = sampled = looked = time.monotonic()
         with open(run.log, "rb", buffering=0) as log:
             log.seek(offset)
             while True:
+                now = time.monotonic()
                 exited = run.exit()
+                due = now - sampled >= SIGNALS_EVERY_S
+                signals = read_json(run.file("signals.json")) if due else None
                 data = log.read(CHUNK_BYTES)
                 if data:
                     wire.send({"chunk": offset, "size": len(data)}, data)
                     offset += len(data)
-                now = time.monotonic()
                 if exited and not data:
                     return {"exited": exited, "offset": offset}
                 if now - looked > ORPHANED_RUN_EVERY_S:
                     looked = now
                     self.adopt(run)
                     run.note_follower()
-                if now - sampled >= SIGNALS_EVERY_S:
+                if due and len(data) < CHUNK_BYTES:
                     sampled = now
-                    wire.send({"signals": read_json(run.file("signals.json")) or {}})
+                    wire.send({"signals": signals or {}})
                 if not data:
                     said = wire.heartbeat(LOG_POLL_S)
                     if said is None or now - heard > SILENT_CLIENT_S:
