@@ -23,8 +23,8 @@ from patchbisect.testing.fake_clock import FakeClock
 from patchbisect.testing.fake_gpus import FakeGpu, FakeGpus
 from patchbisect.trial import Rig, Trial
 from tests.box.lab import none_left
-from tests.sshd.rig import AGENT, SUPERVISOR, once_noticed
-from tests.sshd.scene import Moments, Scene, kill, trial_of
+from tests.sshd.rig import once_noticed
+from tests.sshd.scene import AGENT, SUPERVISOR, Moments, Scene, kill, trial_of
 
 MOMENTS = ("proving", "placing", "launching", "dist-init", "weight-load", "kv-profile", "error", "stopping")
 IN_THREE = (("proving", "placing", "launching", "dist-init", "stopping"), ("weight-load",), ("kv-profile", "error"))
@@ -72,6 +72,7 @@ class Fault:
     point: str = "HEAD"
     ends: Ends = as_without
     heals: bool = False
+    launches: bool = True
     keeps_lease: bool = True
 
     @property
@@ -99,10 +100,10 @@ class Fault:
             assert none_left(struck.box)
         return trial
 
-    @staticmethod
-    def _leaves_nothing(scene: Scene, rig: Rig, trial: Trial) -> None:
+    def _leaves_nothing(self, scene: Scene, rig: Rig, trial: Trial) -> None:
         record = rig.store.load(trial.record)
-        if record.stop:
+        assert bool(record.stop) is self.launches
+        if self.launches:
             assert record.stop["ended"]
             assert scene.log(trial).startswith(rig.store.log(trial.record))
         assert none_left(scene.box / "runs")
@@ -174,20 +175,25 @@ def port_taken(scene: Scene) -> Iterator[Scene]:
 
 
 @contextmanager
-def a_colleague(scene: Scene, *, there: bool) -> Iterator[Scene]:
-    """On a machine with one GPU."""
+def colleague_elsewhere(scene: Scene) -> Iterator[Scene]:
+    """A machine with one GPU, and somebody who does not use it yet."""
     gpus = FakeGpus(scene.folder, FakeGpu())
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "colleague"])
     (scene.folder / "colleague").write_text(str(process.pid))
     shared = scene.changed(agent_python=str(gpus.python), lease_directory=str(scene.folder / "lease"), gpu_budget_s=0.5)
     try:
-        if there:
-            arrive(shared)
         yield shared
         assert process.poll() is None, "it is none of ours"
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def colleague_there(scene: Scene) -> Iterator[Scene]:
+    with colleague_elsewhere(scene) as shared:
+        arrive(shared)
+        yield shared
 
 
 def arrive(scene: Scene) -> None:
@@ -270,27 +276,25 @@ def another_wants_it(scene: Scene) -> None:
         pass
 
 
+PORT = f"is held by pid {os.getpid()}"
+CAME = "came to GPU 0 during the trial"
+AT_FIRST = (("dist-init",),)
+LOADING = ("dist-init", "weight-load")
+
 FAULTS = (
     Fault("link cut", lambda scene: scene.proxy.cut(), MOMENTS, IN_THREE),
     Fault("link away", lambda scene: scene.proxy.refuse(), MOMENTS, IN_THREE[1:2], heals=True),
     Fault("black hole", lambda scene: scene.proxy.black_hole(), MOMENTS, IN_THREE, heals=True),
     Fault("sshd restarted", restart_sshd, MOMENTS),
     Fault("agents killed", kill_agents, MOMENTS),
-    Fault("supervisor killed", kill_supervisor, ("dist-init", "weight-load", "kv-profile"), (("dist-init",),)),
-    Fault("server killed", kill_launcher, ("dist-init", "weight-load"), (("dist-init",),), point="clean", ends=killed),
+    Fault("supervisor killed", kill_supervisor, (*LOADING, "kv-profile"), AT_FIRST),
+    Fault("server killed", kill_launcher, LOADING, AT_FIRST, point="clean", ends=killed),
     Fault("server that will not die", freeze, ("stopping",), around=stubborn, point="clean", ends=ready),
     Fault("flood", around=flood),
-    Fault("port taken", around=port_taken, ends=void(f"is held by pid {os.getpid()}")),
-    Fault("colleague on the GPU", around=lambda scene: a_colleague(scene, there=True), ends=void("39.5 GiB of GPU 0")),
-    Fault(
-        "colleague comes to the GPU",
-        arrive,
-        ("dist-init", "weight-load"),
-        (("dist-init",),),
-        around=lambda scene: a_colleague(scene, there=False),
-        ends=void("came to GPU 0 during the trial"),
-    ),
-    Fault("disk filled", fill_disk, ("dist-init", "weight-load"), (("dist-init",),), small_disk, "clean", void("disk")),
+    Fault("port taken", around=port_taken, ends=void(PORT), launches=False),
+    Fault("colleague on the GPU", around=colleague_there, ends=void("39.5 GiB of GPU 0"), launches=False),
+    Fault("colleague comes", arrive, LOADING, AT_FIRST, colleague_elsewhere, ends=void(CAME)),
+    Fault("disk filled", fill_disk, LOADING, AT_FIRST, small_disk, point="clean", ends=void("disk")),
     Fault("read-only checkout", around=read_only_checkout),
     Fault("clock set", set_clock, MOMENTS, around=a_clock_of_its_own),
     Fault("lease expired", around=nobody_renews),

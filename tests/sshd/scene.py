@@ -7,7 +7,8 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,14 +23,17 @@ from patchbisect.records import Store
 from patchbisect.startup import Event
 from patchbisect.tasks.lab import SetupLines, story
 from patchbisect.trial import Rig, Silent, Trial, prepare, run_trial
+from patchbisect.trial.wheels import Wheels
 from patchbisect.upstream import Mirror
 from tests.box.lab import children_of_our_launches
 from tests.fake_project import GOOD, OOM, fake_project
 from tests.sshd.openssh import Proxy, Sshd
-from tests.sshd.rig import Strike
 
 ROOT = Path(__file__).parents[2]
 PACE = ("--pace", "0.003")
+AGENT = '["serve",d]'
+SUPERVISOR = " supervise "
+"""What tells the command lines of our two programs on the box."""
 
 Judged = tuple[str, str, str]
 """Outcome, stage and cause of a verdict."""
@@ -57,11 +61,13 @@ class FakeServer:
     """Prints the log of a real start, a line every few milliseconds."""
 
     place: Path
+    base: Sequence[str] = GOOD
+    pace: Sequence[str] = PACE
     failure: Judged = ("oom", "kv-profile", "kv-profile")
     disk_mb: int = 24
 
     def __post_init__(self) -> None:
-        fake_project(self.place, patches=2, guilty=2, base=(*GOOD, *PACE), bad=(*OOM, *PACE))
+        fake_project(self.place, patches=2, guilty=2, base=(*self.base, *self.pace), bad=(*OOM, *self.pace))
 
     def settings(self, python: str) -> BoxSettings:
         return BoxSettings(python=python, link_timeout_s=2.0, link_patience_s=60.0, min_free_gb=0.01)
@@ -122,6 +128,7 @@ def _rig(
         box_name="rig",
         config=config,
         embedded=here,
+        wheels=Wheels(box, policy=config.wheels_policy),
         lease=lease,
     )
 
@@ -135,6 +142,12 @@ class Scene:
     sshd: Sshd
     proxy: Proxy
     settings: BoxSettings
+
+    @classmethod
+    def over(cls, folder: Path, *, server: Server, sshd: Sshd, proxy: Proxy) -> Scene:
+        """A box below ``folder`` that is reached through ``proxy``, and can run ``server``."""
+        settings = replace(server.settings(sys.executable), host="rig", directory=str(folder / "box"))
+        return cls(folder=folder, server=server, sshd=sshd, proxy=proxy, settings=settings)
 
     @property
     def box(self) -> Path:
@@ -177,7 +190,7 @@ def kill(pids: Iterable[int]) -> int:
 class Moments(Silent):
     """A watcher that strikes at the first step or stage of each of these names."""
 
-    def __init__(self, names: Iterable[str], strike: Strike) -> None:
+    def __init__(self, names: Iterable[str], strike: Callable[[], object]) -> None:
         self.to_come = set(names)
         self._strike = strike
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,9 +17,7 @@ EACH = [pytest.param(fault, at, id=" ".join((fault.name, *at))) for fault in FAU
 
 @pytest.fixture
 def scene(tmp_path: Path, home: Path, sshd: Sshd, proxy: Proxy) -> Scene:
-    server = FakeServer(tmp_path)
-    settings = replace(server.settings(sys.executable), host="rig", directory=str(tmp_path / "box"))
-    return Scene(folder=tmp_path, server=server, sshd=sshd, proxy=proxy, settings=settings)
+    return Scene.over(tmp_path, server=FakeServer(tmp_path), sshd=sshd, proxy=proxy)
 
 
 @pytest.mark.parametrize(("fault", "moments"), EACH)

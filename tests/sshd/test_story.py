@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -29,20 +28,38 @@ def bisecting(root: Path, *words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=root, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def test_the_debug_print_is_named_and_proven(
+STAGES = (
+    b"",
+    b"server_args=",
+    b"Init torch distributed begin",
+    b"Load weight begin",
+    b"KV Cache is allocated",
+    b"fired up",
+)
+
+
+def wait_for_log(box: Path, text: bytes, *, process: subprocess.Popen[bytes]) -> None:
+    """Until a launch that had not printed it before prints ``text``."""
+    before = {path for path in box.glob("runs/*/log") if text in path.read_bytes()}
+    while process.poll() is None:
+        if any(path not in before and text in path.read_bytes() for path in box.glob("runs/*/log")):
+            return
+        time.sleep(0.01)
+    raise AssertionError(process.communicate()[1].decode())
+
+
+def test_the_debug_print_is_named_and_proven_although_the_client_is_killed_at_every_stage(
     project: Path, tmp_path: Path, count_launch: Callable[[str], None]
 ) -> None:
-    first = bisecting(project, "--good", "clean", "--bad", "HEAD")
-    while first.poll() is None:
-        logs = sorted((tmp_path / "box-rig" / "runs").glob("*/log"), key=os.path.getmtime)
-        if len(logs) >= 3 and b"Load weight begin" in logs[-1].read_bytes():
-            break
-        time.sleep(0.01)
-    assert first.poll() is None, first.communicate()[1].decode()
-    first.kill()
-    first.communicate()
-    second = bisecting(project, "--resume")
-    out, said = second.communicate(timeout=600)
+    words = ("--good", "clean", "--bad", "HEAD")
+    for stage in STAGES:
+        process = bisecting(project, *words)
+        wait_for_log(tmp_path / "box-rig", stage, process=process)
+        process.kill()
+        process.communicate()
+        words = ("--resume",)
+    last = bisecting(project, *words)
+    out, said = last.communicate(timeout=600)
     assert out, said.decode()
     found = json.loads(out)
     journal = (project / ".patchbisect" / "bisections" / found["id"] / "journal.jsonl").read_text().splitlines()
