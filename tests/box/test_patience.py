@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,11 +30,18 @@ class Clock:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
+    def event(self) -> threading.Event:
+        """One that is waited for in this time."""
+        event = threading.Event()
+        event.wait = lambda timeout=None: self.sleep(timeout or 0.0)
+        return event
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(module, "threading", SimpleNamespace(Event=clock.event))
     return clock
 
 
@@ -60,6 +69,13 @@ def test_an_interrupted_wait_is_not_begun_again(clock: Clock, monkeypatch: pytes
         patch.setattr(clock, "sleep", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             patience.wait(LOST)
+    wait_it_out(patience)
+    assert clock.now == 0.0
+
+
+def test_who_is_hurried_waits_no_more(clock: Clock) -> None:
+    patience = Patience("rig", lambda: 900.0)
+    patience.hurry()
     wait_it_out(patience)
     assert clock.now == 0.0
 
