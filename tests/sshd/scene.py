@@ -23,6 +23,7 @@ from patchbisect.records import Store
 from patchbisect.startup import Event
 from patchbisect.tasks.lab import SetupLines, story
 from patchbisect.trial import Rig, Silent, Trial, prepare, run_trial
+from patchbisect.trial.desk import pin_of
 from patchbisect.trial.wheels import Wheels
 from patchbisect.upstream import Mirror
 from tests.box.lab import children_of_our_launches
@@ -129,6 +130,7 @@ def _rig(
         config=config,
         embedded=here,
         wheels=Wheels(box, policy=config.wheels_policy),
+        pin=pin_of(project),
         lease=lease,
     )
 

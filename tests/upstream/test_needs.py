@@ -75,10 +75,10 @@ def test_a_commit_asks_by_its_own_file_and_a_patch_may_change_it(tmp_path: Path)
     pin = upstream.pin(commit=one, tag="")
     mirror = Mirror(tmp_path / "state", source="git", clone=str(path))
     first, second = Base(pin), Base(pin, rev=two)
-    assert mirror.needs(first, mirror.materialize(first, ())).moved == ()
-    assert texts(mirror.needs(second, mirror.materialize(second, ())).moved) == ["a==2"]
+    assert mirror.needs(first, mirror.materialize(first, ()), pin=pin).moved == ()
+    assert texts(mirror.needs(second, mirror.materialize(second, ()), pin=pin).moved) == ["a==2"]
     there = mirror.difference(first, second)
-    assert texts(mirror.needs(first, mirror.materialize(first, [there])).moved) == ["a==2"]
+    assert texts(mirror.needs(first, mirror.materialize(first, [there]), pin=pin).moved) == ["a==2"]
 
 
 def test_a_release_asks_by_its_wheel_and_where_the_pin_says_nothing_nothing_moves(tmp_path: Path) -> None:
@@ -90,4 +90,4 @@ def test_a_release_asks_by_its_wheel_and_where_the_pin_says_nothing_nothing_move
     pin = Upstream(tmp_path / "up").pin(release="0.5.9", wheel_sha256=sha256)
     mirror = Mirror(tmp_path / "state", source="release")
     later = Base(pin, rev="release:0.5.10")
-    assert mirror.needs(later, mirror.materialize(later, ())) == Needs()
+    assert mirror.needs(later, mirror.materialize(later, ()), pin=pin) == Needs()

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from patchbisect import __file__ as PACKAGE
 from patchbisect import __version__, command, errors
-from patchbisect.config import Project
+from patchbisect.config import PIN_FILE, Project
 from patchbisect.errors import BoxError, PatchbisectError, UsageError
 from patchbisect.model import Point, Stage
-from patchbisect.patchqueue import format_patch
+from patchbisect.patchqueue import format_patch, format_pin, parse_pin
 from patchbisect.points import point_of
 from patchbisect.records import PointEntry, Store
 from patchbisect.trial import (
@@ -32,6 +32,7 @@ from patchbisect.trial import (
     Rig,
     Steps,
     Stoppable,
+    pin_of,
     point_entry,
     prepare,
     rejoin_trial,
@@ -87,6 +88,7 @@ def errand(
         "settle": settle,
         "content_id": prepared.content_id,
         "runs": _shown(prepared, secrets=secrets),
+        "pin": format_pin(pin_of(project)),
         "settings": project.settings.model_dump(mode="json", include={"secrets", "silence"}),
         "reason": reason,
         "wait_s": wait_s,
@@ -96,7 +98,7 @@ def errand(
 def _shown(prepared: Prepared, *, secrets: tuple[str, ...]) -> Json:
     """What decides the content id, as far as it may be shown."""
     arguments = command.masked(prepared.arguments, more=secrets)
-    return {"tree": prepared.code.tree, "arguments": list(arguments), "env": dict(prepared.env)}
+    return {"tree": prepared.code.tree, "arguments": list(arguments), "env": {**prepared.env, **prepared.wants.content}}
 
 
 def fault(reply: Json, *, worker: str) -> PatchbisectError | None:
@@ -178,12 +180,13 @@ class Station:
             return self._files(record)
         project = self._asked_for(document)
         point = self._point(document, project)
-        desk = replace(self._desk, secret_names=project.settings.secrets)
+        pin = parse_pin(document["pin"], filename=PIN_FILE.name)
+        desk = replace(self._desk, secret_names=project.settings.secrets, pin=pin)
         self._prove_same(prepare(desk, point), document)
         if document["verb"] == LOOK:
             return {"machine": self._machine()}
         with self._watched(record) as watcher, self._opening(project, document["reason"], document["wait_s"]) as opened:
-            rig = replace(opened, box_name=self.name)
+            rig = replace(opened, box_name=self.name, pin=pin)
             trial = self._made(rig, prepare(rig, point), document, watcher)
         return self._files(trial) if trial else {"gone": True}
 

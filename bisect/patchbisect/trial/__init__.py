@@ -1,6 +1,6 @@
 """One point on one box → verdict. The only place where a box and the meaning of a log meet."""
 
-from patchbisect.trial.desk import Desk
+from patchbisect.trial.desk import Desk, pin_of
 from patchbisect.trial.preparing import Prepared, prepare
 from patchbisect.trial.recording import Trial, point_entry
 from patchbisect.trial.rig import Rig, open_rig, reach, swept
@@ -23,6 +23,7 @@ __all__ = [
     "Watcher",
     "Wheels",
     "open_rig",
+    "pin_of",
     "point_entry",
     "prepare",
     "reach",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from patchbisect.config import BoxConfig, Project
+from patchbisect.config import PIN_FILE, BoxConfig, Project
 from patchbisect.embedded import Embedded
+from patchbisect.model import Pin
+from patchbisect.patchqueue import parse_pin
 from patchbisect.upstream import Mirror
 
 
@@ -17,6 +19,8 @@ class Desk:
     config: BoxConfig
     embedded: Embedded | None
     secret_names: tuple[str, ...]
+    pin: Pin
+    """The project's own, as it is on disk: what the box's environment was made for."""
 
     @classmethod
     def of(cls, project: Project, *, mirror: Mirror, box: str | None, embedded: Embedded | None) -> Desk:
@@ -27,4 +31,11 @@ class Desk:
             config=config,
             embedded=embedded if config.embedded else None,
             secret_names=project.settings.secrets,
+            pin=pin_of(project),
         )
+
+
+def pin_of(project: Project) -> Pin:
+    """The pin of a queue repository, as it is on disk. Raises UsageError."""
+    path = project.root / PIN_FILE
+    return parse_pin(path.read_bytes(), filename=str(path))

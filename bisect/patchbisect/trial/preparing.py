@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from patchbisect import command
-from patchbisect.model import CodeCommit, Point, content_id
+from patchbisect.model import Base, CodeCommit, Point, content_id
 from patchbisect.redact import split_secrets
 from patchbisect.trial.desk import Desk
 from patchbisect.trial.rig import Rig
 from patchbisect.trial.wheels import Wants
+from patchbisect.upstream import PROJECT_FILE, Needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,7 @@ class Prepared:
 def prepare(rig: Rig | Desk, point: Point) -> Prepared:
     """Build the point's code and resolve its arguments. Raises PointUnbuildable, UsageError."""
     code = rig.mirror.materialize(point.base, point.patches)
-    wants = Wants(packages=point.packages)
-    if rig.config.wheels_policy != "ignore":
-        wants = Wants(needs=rig.mirror.needs(point.base, code), packages=point.packages)
+    wants = Wants(needs=_needs(rig, point, code), packages=point.packages)
     variables = rig.embedded.variables if rig.embedded else {}
     arguments = command.arguments(point.flags, variables=variables)
     inherited = {**(rig.embedded.env if rig.embedded else {}), **rig.config.env}
@@ -48,3 +47,11 @@ def prepare(rig: Rig | Desk, point: Point) -> Prepared:
         content_id=content_id(tree=code.tree, arguments=arguments, env={**env, **digests}, packages=wants.content),
         wants=wants,
     )
+
+
+def _needs(rig: Rig | Desk, point: Point, code: CodeCommit) -> Needs:
+    """What the point's base asks for, beside what the project's pin does, which the box's environment was made for."""
+    at_pin = point.base == Base(pin=rig.pin) and not any(PROJECT_FILE in patch.files for patch in point.patches)
+    if at_pin or rig.config.wheels_policy == "ignore":
+        return Needs()
+    return rig.mirror.needs(point.base, code, pin=rig.pin)

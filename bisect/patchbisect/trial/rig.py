@@ -10,7 +10,9 @@ from patchbisect.box import Box, BoxSettings, Lease, Reservations, open_box
 from patchbisect.config import BoxConfig, Project
 from patchbisect.embedded import Embedded
 from patchbisect.errors import BoxError, UsageError
+from patchbisect.model import Pin
 from patchbisect.records import Store
+from patchbisect.trial.desk import pin_of
 from patchbisect.trial.wheels import Wheels
 from patchbisect.upstream import Mirror
 
@@ -27,6 +29,8 @@ class Rig:
     config: BoxConfig
     embedded: Embedded | None
     wheels: Wheels
+    pin: Pin
+    """The project's own, as it is on disk: what the box's environment was made for."""
     lease: Lease | None = None
     """None under a reservation, which nobody renews."""
 
@@ -86,6 +90,7 @@ def open_rig(
                 config=config,
                 embedded=embedded if config.embedded else None,
                 wheels=Wheels(opened, policy=config.wheels_policy),
+                pin=pin_of(project),
                 lease=lease,
             )
 

@@ -130,14 +130,13 @@ class Mirror:
                 self._git.fetch_all(missing)
         return bases
 
-    def needs(self, base: Base, code: CodeCommit) -> Needs:
-        """What a point's code asks for, beside what its pin does. Raises as ``base`` does."""
-        pin = Base(pin=base.pin)
+    def needs(self, base: Base, code: CodeCommit, *, pin: Pin) -> Needs:
+        """What a point's code asks for, beside what ``pin`` does. Raises as ``base`` does."""
         wanted = self._needs_at(base, commit=code.commit, source=code.source)
         if not wanted:
             return Needs()
-        at_pin = self.base(pin)
-        before = self._needs_at(pin, commit=at_pin.commit, source=at_pin.source)
+        at_pin = self.base(Base(pin=pin))
+        before = self._needs_at(Base(pin=pin), commit=at_pin.commit, source=at_pin.source)
         return Needs(pin=before, base=wanted) if before else Needs()
 
     def _needs_at(self, base: Base, *, commit: str, source: str) -> tuple[Need, ...]:
