@@ -56,8 +56,8 @@ def coloured(word: str, text: str | None = None) -> Text:
     return Text(printable(text or word), style=_COLOURS.get(word, ""))
 
 
-def verdict_lines(verdict: Json) -> RenderableType:
-    """What a trial says, on a few lines: outcome, why, the deciding line, the facts, what to do."""
+def verdict_lines(verdict: Json, more: Sequence[tuple[str, str]] = ()) -> RenderableType:
+    """What a trial says, on a few lines: outcome, why, the deciding line, the facts, what to do; and ``more`` rows."""
     facts = verdict.get("facts", {})
     known = [f"{name}={facts[name]}" for name in _FACTS if name in facts]
     patch = verdict.get("patch", "")
@@ -74,7 +74,7 @@ def verdict_lines(verdict: Json) -> RenderableType:
         rows += [("probe", f"{name} {rank} {pairs(values)}".replace("  ", " ")) for rank, values in ranks.items()]
     rows += [("earlier", life) for life in verdict.get("lives", ())]
     rows.append(("advice", verdict.get("advice", "")))
-    return fields(rows)
+    return fields([*rows, *more])
 
 
 def _line_row(deciding: Json | None) -> tuple[str, str]:

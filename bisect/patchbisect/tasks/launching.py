@@ -72,8 +72,8 @@ def launch(
     if json:
         emit({"run": trial.record, "timings": dict(trial.timings), **record.verdict})
     else:
-        console().print(verdict_lines(record.verdict))
-        console().print(f"run       {trial.record}  ({trial.timings['total']:.1f} s; invoke show {trial.record})")
+        seen = f"{trial.timings['total']:.1f} s; invoke show {trial.record}"
+        console().print(verdict_lines(record.verdict, [("run", trial.record), ("took", seen)]))
     if trial.verdict.outcome is Outcome.VOID:
         raise invoke.Exit(code=BoxError.exit_code if is_transient(trial.verdict) else UsageError.exit_code)
     if not reached(trial.verdict, until=wanted):
