@@ -21,6 +21,7 @@ from patchbisect.box.values import (
     LogChunk,
     PlacedCode,
     StopReport,
+    WarmProcess,
 )
 
 __all__ = [
@@ -44,5 +45,6 @@ __all__ = [
     "Reservations",
     "Run",
     "StopReport",
+    "WarmProcess",
     "open_box",
 ]

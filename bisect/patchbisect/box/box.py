@@ -33,6 +33,7 @@ from patchbisect.box.values import (
     LaunchSpec,
     LeaseHeld,
     PlacedCode,
+    WarmProcess,
 )
 from patchbisect.errors import BoxError, PatchbisectError, UsageError
 
@@ -159,6 +160,10 @@ class Box:
     def launches(self) -> tuple[Launch, ...]:
         """What this tool started on the box and has not yet proven ended, servers kept on purpose included."""
         return tuple(Launch(**entry) for entry in self.ask("launches")["launches"])
+
+    def warm(self) -> tuple[WarmProcess, ...]:
+        """The warm processes on the box."""
+        return tuple(WarmProcess(**entry) for entry in self.ask("warm")["warm"])
 
     def doctor(self) -> tuple[Check, ...]:
         """Everything that a trial needs, checked; a box that cannot be reached is one failed check."""
@@ -319,7 +324,7 @@ class Box:
     # .. launches
 
     def start(self, spec: LaunchSpec) -> Run:
-        """Start a server and return at once. Raises WrongCode, CannotLaunch, LeaseLost."""
+        """Start a server and return at once. Raises WrongCode, CannotLaunch, LeaseLost; NotWarm for a warm one."""
         settings = self.settings
         env = with_gpus({**settings.env, **spec.env, **spec.secret_env}, settings.gpus)
         also = (*settings.secrets, *spec.secret_env)
@@ -342,6 +347,7 @@ class Box:
                 "python": spec.environment.python if spec.environment else settings.python,
                 "tree": spec.code.tree if spec.code else "",
                 "keep": spec.keep,
+                "warm": spec.warm,
                 "shown": shown,
             },
         )

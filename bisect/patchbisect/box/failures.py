@@ -37,6 +37,10 @@ class CannotEquip(BoxError):
     """The wheels that a base needs cannot be had on the box: found before the launch, so a permanent void."""
 
 
+class NotWarm(BoxError):
+    """A warm start could not be made, and nothing of the server ran: it can be started normally."""
+
+
 class CodeChanged(UsageError):
     """Files of the user were changed by hand and would be overwritten."""
 
@@ -47,6 +51,7 @@ KINDS: dict[str, type[BoxError] | type[UsageError]] = {
     "no-run": NoSuchLaunch,
     "no-program": CannotLaunch,
     "no-wheels": CannotEquip,
+    "not-warm": NotWarm,
     "dirty": CodeChanged,
     "usage": UsageError,
 }

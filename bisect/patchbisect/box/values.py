@@ -86,6 +86,8 @@ class LaunchSpec:
     code: PlacedCode | None = None
     pythonpath: tuple[str, ...] = ()
     keep: bool = False
+    warm: bool = False
+    """Forked from a process that has imported what launches import; for ``python -m MODULE`` only."""
     environment: Environment | None = None
     """The environment of ours that it runs in; the box's own where there is none."""
 
@@ -223,6 +225,16 @@ class Launch:
     keep: bool
     started: float
     processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WarmProcess:
+    """A process on the box from which launches are forked: ``modules`` is how many it was told to import ahead."""
+
+    pid: int
+    python: str
+    age_s: float
+    modules: int
 
 
 @dataclass(frozen=True, slots=True)

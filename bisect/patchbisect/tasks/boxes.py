@@ -99,6 +99,7 @@ def status(ctx: invoke.Context, box: str = "", json: bool = False) -> None:
     with box_of(load_project(), box) as opened:
         facts, leases, launches = opened.hello(), opened.leases(), opened.launches()
         environments = opened.environments()
+        warm = opened.warm()
     if json:
         emit(
             {
@@ -107,6 +108,7 @@ def status(ctx: invoke.Context, box: str = "", json: bool = False) -> None:
                 "leases": [asdict(held) for held in leases],
                 "launches": [asdict(launch) for launch in launches],
                 "environments": [asdict(environment) for environment in environments],
+                "warm": [asdict(one) for one in warm],
             }
         )
         return
@@ -118,6 +120,8 @@ def status(ctx: invoke.Context, box: str = "", json: bool = False) -> None:
     for one in environments:
         added = ", ".join(f"{name} {version}" for name, version in one.added.items()) or "nothing besides"
         print(f"environment {one.key}: {added}; {one.size_gb:.2f} GiB{', in use' if one.busy else ''}")
+    for process in warm:
+        print(f"warm process {process.pid} of {process.python}: {process.modules} modules, {process.age_s:.0f} s old")
 
 
 @task(help={**_BOX, "keep-gb": "how much may stay, the ones used last first (GiB)"})

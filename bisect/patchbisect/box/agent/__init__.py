@@ -5,11 +5,13 @@ per request, its ``payload`` bytes after it; one or more JSON lines as the answe
 after theirs. Nothing that a user chose reaches a command line of a shell, and secrets are in requests only.
 
 A second copy, the *supervisor*, is started once per launch and outlives the link. It is the parent and child
-subreaper of the server, keeps the list of its processes, writes samples and the exit cause. Layout on the box:
+subreaper of the server, keeps the list of its processes, writes samples and the exit cause. ``warm.py`` runs in the
+server's own Python, where launches are forked from one that has imported what they import. Layout on the box:
 
     DIR/agent-HASH/                   this package, by content
     DIR/code.git                      bare repository that bundles are unpacked into
     DIR/trees/TREE/python/sglang/     code by content; never modified once it is there
     DIR/applied/                      what ``apply-queue`` put there for the user to look at
+    DIR/warm/KEY/                     a warm process: its socket, state and log; KEY.json is what it has learned
     DIR/runs/LAUNCH/                  working directory and TMPDIR of one launch: log, known.json, signals.json, …
 """

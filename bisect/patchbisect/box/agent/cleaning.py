@@ -13,6 +13,7 @@ from .lease import LeaseBook
 from .processes import describe, port_holder, process_of
 from .rundir import REBOOTED, RunDir, all_runs, remove_dead_links, remove_tmpdir, unfinished_runs
 from .stopping import end_processes, end_supervisor, sweep_build_locks, sweep_shared_memory
+from .warmth import Warmth
 
 KEEP_RUNS = 60
 
@@ -42,6 +43,9 @@ class Cleaner:
             faults += report["faults"]
             if was_running:
                 swept.append(f"launch {run.id} had been left running: {len(report['killed'])} processes ended")
+        orphans = Warmth(self._dir, fence=self._fence).sweep(leased=self._leases.numbers())
+        if orphans:
+            swept.append(f"{orphans} warm processes had been left running: ended")
         self._drop_old_runs()
         holder = port_holder(port) if port else None
         if holder:

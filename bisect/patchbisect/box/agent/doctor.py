@@ -17,6 +17,7 @@ from .dossier import py_spy
 from .git import borrowable_objects, git
 from .gpus import Gpus, device_files
 from .lease import LeaseBook, default_lease_dir
+from .warmth import Warmth
 
 OLDEST_GIT = (2, 25)
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "lustre", "9p"})
@@ -105,6 +106,12 @@ def _lease(directory: str, box: Json) -> Iterator[Json]:
     yield _right("lease", f"{where}: {holders or 'free'}")
 
 
+def _warm(directory: str, box: Json) -> Iterator[Json]:
+    found = Warmth(directory, fence=0).status()
+    told = (f"pid {one['pid']}, {one['age_s']:.0f} s old, {one['modules']} modules of {one['python']}" for one in found)
+    yield _right("warm processes", "; ".join(told) or "none")
+
+
 def _gpus(directory: str, box: Json) -> Iterator[Json]:
     gpus = Gpus(box["gpus"])
     found = gpus.read()
@@ -189,6 +196,7 @@ CHECKS = (
     _server_python,
     _directory,
     _lease,
+    _warm,
     _gpus,
     _sees_processes,
     _survives_logout,

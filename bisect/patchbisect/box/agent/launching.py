@@ -15,6 +15,7 @@ from collections.abc import Callable
 from .base import Json, Refused, locked, read_json, write_json
 from .code import CodeStore
 from .rundir import RunDir, remove_tmpdir, short_tmpdir
+from .warmth import Warmth
 from .wire import Wire
 
 LOG_POLL_S = 0.02
@@ -57,6 +58,8 @@ class Launcher:
             try:
                 self._prove_code(spec["tree"])
                 write_json(run.file("spec.json"), spec["shown"])
+                if not spec["warm"]:  # a normal start finds no warm process beside it
+                    Warmth(self._dir, fence=self._fence).end_ours()
                 self._start_supervisor(run, self._order(spec, run))
             except Refused:
                 remove_tmpdir(run)
@@ -73,33 +76,45 @@ class Launcher:
     def _order(self, spec: Json, run: RunDir) -> Json:
         same = {name: spec[name] for name in ("argv", "port", "python", "tree", "keep")}
         more = {"gpus": self._box["gpus"], "abandon_s": self._box["abandon_s"], "fence": self._fence}
-        return {**same, **more, "env": server_env(spec, run), "adopt": False}
+        own = {"warm": spec["warm"], "in_front": 1 if spec["tree"] else 0}
+        return {**same, **more, **own, "env": server_env(spec, run), "adopt": False}
 
     def adopt(self, run: RunDir) -> None:
         """Give a launch whose supervisor was killed a new one. Two who try at once are told apart by a lock."""
         if run.supervisor() is None and run.exit() is None:
             order = {name: run.state()[name] for name in ("port", "keep", "abandon_s")}
-            self._start_supervisor(run, {**order, "gpus": self._box["gpus"], "adopt": True})
+            self._start_supervisor(run, {**order, "gpus": self._box["gpus"], "warm": False, "adopt": True})
 
     def _start_supervisor(self, run: RunDir, order: Json) -> None:
-        child = subprocess.Popen(
-            [sys.executable, "-I", "-c", LOADER, HOME, PACKAGE, "supervise", self._dir, run.id],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=run.path,
-            start_new_session=True,
-        )
-        assert child.stdin is not None and child.stdout is not None
-        with child.stdin as stdin, child.stdout as stdout:
+        words = [sys.executable, "-I", "-c", LOADER, HOME, PACKAGE, "supervise", self._dir, run.id]
+        its_stdin, to_stdin = os.pipe()
+        from_stdout, its_stdout = os.pipe()
+        with open(to_stdin, "wb") as stdin, open(from_stdout, "rb") as stdout:
+            try:
+                if order["warm"]:
+                    self._fork(words, run, order, fds=(its_stdin, its_stdout))
+                else:
+                    subprocess.Popen(words, stdin=its_stdin, stdout=its_stdout, cwd=run.path, start_new_session=True)
+            finally:
+                os.close(its_stdin)
+                os.close(its_stdout)
             stdin.write(json.dumps(order).encode())
             stdin.close()
             answer = stdout.readline()
         said = json.loads(answer) if answer else {"error": "the supervisor did not start"}
         if "error" in said:
-            kind = "no-program" if says_no_program(said, order) else "os"
+            kind = "not-warm" if order["warm"] else "no-program" if says_no_program(said, order) else "os"
             raise Refused(kind, f"the server could not be started on the box: {said['error']}")
         if not said["ok"]:  # an agent that was killed started one just before us: it has not written its state yet
             wait_for(lambda: run.exists)
+
+    def _fork(self, words: list[str], run: RunDir, order: Json, *, fds: tuple[int, int]) -> None:
+        """Have a warm process fork the supervisor and, below it, the server. Raises Refused ``not-warm``."""
+        if order["argv"][1:2] != ["-m"]:
+            raise Refused("not-warm", "only `python -m MODULE` can be started from a warm process")
+        warmth = Warmth(self._dir, fence=self._fence)
+        about = {"python": order["argv"][0], "env": order["env"], "in_front": order["in_front"]}
+        write_json(run.file("warm.json"), warmth.fork(words, **about, cwd=run.path, fds=fds))
 
     def follow(self, run: RunDir, *, offset: int, wire: Wire) -> Json:
         """Stream log chunks and signals until the server has exited and its log is drained.

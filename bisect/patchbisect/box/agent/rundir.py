@@ -61,6 +61,11 @@ class RunDir:
         """Nothing of it is left. From then on its session's number may become that of a stranger."""
         return self.ended or os.path.exists(self.file("gone"))
 
+    @property
+    def warm(self) -> bool:
+        """Whether its server was forked from a warm process."""
+        return os.path.exists(self.file("warm.json"))
+
     def supervisor(self) -> Proc | None:
         state = self.state()
         found = read_proc(state["supervisor"]) if self.of_this_boot else None
@@ -166,6 +171,7 @@ OUR_FILES = frozenset(
         "provenance.json",
         "provenance.err",
         "dossier.json",
+        "warm.json",
     }
 )
 

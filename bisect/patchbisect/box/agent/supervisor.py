@@ -35,6 +35,7 @@ from .processes import (
     title,
 )
 from .rundir import RunDir
+from .warm import receive, send
 
 SAMPLE_EVERY_S = 0.5
 SMI_EVERY_S = 5.0
@@ -43,6 +44,8 @@ PROVENANCE_BYTES = 1 << 16
 HEALTH_CHANGED = b"h"
 """On the pipe that wakes the watch; the others are signal numbers."""
 
+
+FORKED_PATIENCE_S = 60.0
 
 ORPHANS_SETTLE_S = 0.5
 """SGLang's children die of their launcher's death: give them this long before the exit is told."""
@@ -147,8 +150,9 @@ class Supervisor:
     One whose predecessor was killed *adopts* the server: it knows the same, but cannot learn the exit code.
     """
 
-    def __init__(self, run: RunDir, order: Json) -> None:
+    def __init__(self, run: RunDir, order: Json, *, forked: Forked | None = None) -> None:
         self._run = run
+        self._forked = forked
         self._order = order
         self._gpus = Gpus(order["gpus"])
         self._wake, self._wake_in = os.pipe()
@@ -186,28 +190,39 @@ class Supervisor:
         ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
         env = self._order["env"]
         self._set_space_aside()
-        log = os.open(self._run.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._save_state()
-        server = subprocess.Popen(
-            self._order["argv"],
-            cwd=self._run.path,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        os.close(log)
-        self._children.append(server)
-        about = read_proc(server.pid)
-        self._server = (server.pid, about.start if about else 0)
+        server = self._begin(env)
+        about = read_proc(server)
+        self._server = (server, about.start if about else 0)
         try:
             self._save_state()
-            if self._order["python"]:
+            if self._forked:
+                self._forked.go(self._run, self._order)
+            elif self._order["python"]:
                 self._start_probe(env)
         except OSError:  # a launch that nobody knows of must not live
             end_session(server)
             raise
+
+    def _begin(self, env: dict[str, str]) -> int:
+        """The pid of the server: a process of our own, or one that a warm process forked for us."""
+        log = os.open(self._run.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            self._save_state()
+            if self._forked:
+                return self._forked.pid
+            server = subprocess.Popen(
+                self._order["argv"],
+                cwd=self._run.path,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
+        self._children.append(server)
+        return server.pid
 
     def _set_space_aside(self) -> None:
         """For what must be written even when the server fills the disk."""
@@ -454,12 +469,32 @@ class Supervisor:
         write_reserved(self._run.file("exit.json"), record)
 
 
-def end_session(leader: subprocess.Popen[bytes]) -> None:
-    """Kill the process that was just started, and what it started in its session."""
+class Forked:
+    """A child of this process, forked from a warm one before this program began, that waits for its order."""
+
+    def __init__(self, pid: int, handle: int) -> None:
+        self.pid = pid
+        self._link = socket.socket(fileno=handle)
+        self._link.set_inheritable(False)
+
+    def go(self, run: RunDir, order: Json) -> None:
+        """Raises OSError when it is not at the server's first line within a while: nothing of the server ran then."""
+        about = {"argv": order["argv"], "env": order["env"], "cwd": run.path, "log": run.log}
+        with self._link:
+            self._link.settimeout(FORKED_PATIENCE_S)
+            send(self._link, {**about, "provenance": run.file("provenance.json")})
+            answer = receive(self._link)
+        if answer is None or "ok" not in answer[0]:
+            raise OSError(0, answer[0]["error"] if answer else "the forked server ended at once", run.path)
+
+
+def end_session(leader: int) -> None:
+    """Kill our child that was just started, and what it started in its session."""
     for proc in process_table().values():
-        if proc.session == leader.pid:
+        if proc.session == leader:
             send_signal(proc, signal.SIGKILL)
-    leader.wait()
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(leader, 0)
 
 
 def wake(pipe: int, what: bytes) -> None:
@@ -513,8 +548,11 @@ def kernel_kills(log: int, pids: set[int]) -> list[str]:
     return found
 
 
-def supervise(directory: str, launch_id: str) -> int:
-    """The supervisor's main program: the order comes on stdin, one line about the start goes to stdout."""
+def supervise(directory: str, launch_id: str, *forked: str) -> int:
+    """The supervisor's main program: the order comes on stdin, one line about the start goes to stdout.
+
+    ``forked``: pid of a server that a warm process forked, and the number of the socket to it.
+    """
     order = json.loads(sys.stdin.buffer.read())
     for unheeded in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(unheeded, lambda *_: None)  # SIG_IGN would be inherited by the server
@@ -525,7 +563,7 @@ def supervise(directory: str, launch_id: str) -> int:
     except BlockingIOError:
         print(json.dumps({"ok": False}), flush=True)  # somebody else was quicker
         return 0
-    supervisor = Supervisor(run, order)
+    supervisor = Supervisor(run, order, forked=Forked(*map(int, forked)) if forked else None)
     try:
         if order["adopt"]:
             supervisor.adopt()

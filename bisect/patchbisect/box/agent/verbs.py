@@ -25,6 +25,7 @@ from .launching import Launcher, provenance
 from .lease import LeaseBook, default_lease_dir
 from .processes import listeners
 from .rundir import RunDir, samples_of, unfinished_runs
+from .warmth import Warmth
 from .wire import Wire
 from .worktree import WorkTree
 
@@ -144,6 +145,7 @@ class Agent:
         return self._leases().renew(fence=self._fence, ttl_s=ttl_s)
 
     def do_lease_release(self) -> Json:
+        Warmth(self._dir, fence=self._fence).end_ours()
         return self._leases().release(fence=self._fence)
 
     def do_lease_status(self) -> Json:
@@ -285,7 +287,13 @@ class Agent:
 
     def do_launch_state(self, launch_id: str) -> Json:
         run = self._run(launch_id)
-        return {"path": run.path, "exited": run.exit(), "ended": run.ended, "port": run.state()["port"]}
+        return {
+            "path": run.path,
+            "exited": run.exit(),
+            "ended": run.ended,
+            "port": run.state()["port"],
+            "warm": run.warm,
+        }
 
     def do_launches(self) -> Json:
         """Launches that are not proven ended."""
@@ -295,6 +303,10 @@ class Agent:
             about = {"launch_id": run.id, "port": state["port"], "keep": state["keep"], "started": state["started"]}
             found.append({**about, "processes": len(run.members())})
         return {"launches": found}
+
+    def do_warm(self) -> Json:
+        """Warm processes that are alive."""
+        return {"warm": Warmth(self._dir, fence=self._fence).status()}
 
     def do_dossier(self, launch_id: str) -> Json:
         run = self._run(launch_id)

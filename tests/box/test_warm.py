@@ -1,0 +1,347 @@
+"""Launches that are forked from a warm process: what they are must not differ from what a new Python would be."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patchbisect.box import Box, LaunchSpec, Run
+from patchbisect.box.agent import warm
+from patchbisect.box.agent.processes import read_proc
+from patchbisect.box.agent.rundir import RunDir
+from patchbisect.box.failures import NotWarm
+from tests.box.lab import alive, children_of_our_launches, leased, listen, settings_for, until_log
+
+THIRD_PARTY = """\
+import os, tempfile
+LOADED_BY = os.getpid()
+MODE = os.environ.get("THIRD_MODE", "")
+EVERYTHING = dict(os.environ)
+PLACE = tempfile.gettempdir()
+os.environ["MADE_BY_THIRD"] = "1"
+"""
+
+LAUNCH_SERVER = """\
+import json, multiprocessing, os, random, resource, sys, tempfile, time
+import third, sglang
+sys.path.append(os.environ["LATE_PATH"])
+
+
+def about(**more):
+    return {
+        "pid": os.getpid(), "ppid": os.getppid(), "session": os.getsid(0), "cwd": os.getcwd(), "argv": sys.argv,
+        "orig_argv": sys.orig_argv[1:], "path": sys.path, "env": dict(os.environ), "main": __name__,
+        "tmp": tempfile.gettempdir(), "dice": random.random(), "third": third.LOADED_BY, "mode": third.MODE,
+        "place": third.PLACE, "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "method": multiprocessing.get_start_method(), "sglang": sglang.LOADED_BY, "files": files(), **more,
+    }
+
+
+def files():
+    found = {}
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found[number] = os.readlink("/proc/self/fd/" + number)
+        except OSError:
+            pass
+    return found
+
+
+def child(pipe):
+    pipe.send(about(child=True))
+    if "--die" in sys.argv:
+        os.kill(os.getpid(), 11)
+    pipe.close()
+
+
+if __name__ == "__main__":
+    multiprocessing.set_start_method("spawn", force=True)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    for word in sys.argv[1:]:
+        if word.startswith("--set="):
+            name, _, value = word[6:].partition("=")
+            os.environ[name] = value
+    here, there = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.Process(target=child, args=(there,))
+    process.start()
+    there.close()
+    told = here.recv()
+    process.join()
+    sys.stdout.flush()
+    print(json.dumps({"server": about(exitcode=process.exitcode, child_pid=process.pid), "child": told}), flush=True)
+    if "--stay" in sys.argv:
+        time.sleep(600)
+    if "--raise" in sys.argv:
+        raise RuntimeError("as told")
+    sys.exit(7)
+"""
+
+
+class Lab:
+    """A package named sglang, one that it imports, and launches of it."""
+
+    def __init__(self, box: Box, folder: Path) -> None:
+        self.box = box
+        self.folder = folder
+        self.box_dir = folder / "box"
+        self.launched = 0
+        self.third = folder / "third"
+        self.third.mkdir()
+        (self.third / "third.py").write_text(THIRD_PARTY)
+        self.code("one")
+
+    def code(self, name: str, **files: str) -> Path:
+        package = self.folder / name / "python" / "sglang"
+        package.mkdir(parents=True, exist_ok=True)
+        contents = {"__init__": "import os\nLOADED_BY = os.getpid()\n", "launch_server": LAUNCH_SERVER, **files}
+        for module, text in contents.items():
+            (package / f"{module}.py").write_text(text)
+        return package.parent
+
+    def start(self, *words: str, warmly: bool = True, code: str = "one", **env: str) -> Run:
+        self.launched += 1
+        spec = LaunchSpec(
+            launch_id=f"launch-{self.launched}",
+            argv=(sys.executable, "-m", "sglang.launch_server", *words),
+            env={"LATE_PATH": "/late", **env},
+            pythonpath=(str(self.folder / code / "python"), str(self.third)),
+            warm=warmly,
+        )
+        return self.box.start(spec)
+
+    def told(self, run: Run) -> dict[str, Any]:
+        """What the launch said of itself, and how it ended; the launch is over and gone then."""
+        story = listen(run)
+        assert story.exited is not None
+        report = run.stop(0.0)
+        assert not report.faults
+        line = next((line for line in story.log.splitlines() if line.startswith(b"{")), b"{}")
+        return {**json.loads(line), "log": story.log.decode(), "exit_code": story.exited.exit_code}
+
+    def run_dir(self, run: Run) -> RunDir:
+        return RunDir(str(self.box_dir), run.launch_id)
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Box]:
+    with leased(settings_for(tmp_path), tmp_path) as opened:
+        yield opened
+    assert children_of_our_launches(tmp_path) == [], "neither a launch nor the warm process outlives the lease"
+
+
+@pytest.fixture
+def lab(box: Box, tmp_path: Path) -> Lab:
+    return Lab(box, tmp_path)
+
+
+OF_THE_LAUNCH = {"pid", "ppid", "session", "cwd", "tmp", "place", "dice", "third", "sglang", "child_pid", "files"}
+
+
+def shape(told: dict[str, Any]) -> dict[str, Any]:
+    """What may not depend on how a process came to be; what names this launch, with its name taken out."""
+    text = json.dumps({name: value for name, value in told.items() if name not in OF_THE_LAUNCH})
+    shown: dict[str, Any] = json.loads(text.replace(told["env"]["PATCHBISECT_LAUNCH"], "LAUNCH"))
+    del shown["env"]["TMPDIR"]  # may be a short name for the launch's directory
+    # The numbers of pipes are counted differently: the launch holds one socket more.
+    shown["orig_argv"] = [word.partition("(")[0] for word in shown["orig_argv"]]
+    return shown
+
+
+@pytest.mark.ci
+def test_a_warm_launch_is_what_a_normal_one_is(lab: Lab) -> None:
+    lab.told(lab.start("--x", "1"))
+    run = lab.start("--x", "1")
+    told = lab.told(run)
+    (process,) = lab.box.warm()
+    server, child = told["server"], told["child"]
+    assert server["third"] == child["third"] == process.pid, "imported once, by the warm process"
+    assert (server["sglang"], child["sglang"]) == (server["pid"], child["pid"]), "the code under test: by each itself"
+    assert server["session"] == server["pid"] == child["session"]
+    assert child["ppid"] == server["pid"], "the launcher waits for it and can be told by it"
+    assert server["cwd"] == child["cwd"] == lab.run_dir(run).path
+    assert server["tmp"] == server["place"] == child["place"] == server["env"]["TMPDIR"]
+    assert server["dice"] != child["dice"]
+    leaked = {
+        what
+        for what in [*server["files"].values(), *child["files"].values()]
+        if what.startswith("/") and "asked" in what
+    }
+    assert not leaked
+    normal = lab.told(lab.start("--x", "1", warmly=False))
+    assert lab.box.warm() == (), "a normal start finds no warm process beside it"
+    assert shape(server) == shape(normal["server"])
+    assert shape(child) == shape(normal["child"])
+    assert told["exit_code"] == normal["exit_code"] == 7
+
+
+@pytest.mark.ci
+def test_code_and_ending_are_those_of_the_launch(lab: Lab) -> None:
+    """A warm process has nothing of the code under test, so each launch runs its own; and it ends as it ends."""
+    lab.told(lab.start())
+    path = lab.code("two", launch_server=LAUNCH_SERVER + "\n# the second\n")
+    run = lab.start("--die", "--raise", code="two")
+    assert run.provenance()["sglang"] == str(path / "sglang" / "__init__.py")
+    told = lab.told(run)
+    assert told["server"]["path"][1] == str(path)
+    assert told["server"]["exitcode"] == -signal.SIGSEGV, "known to the parent of the child"
+    assert told["exit_code"] == 1
+    assert "RuntimeError: as told" in told["log"]
+
+
+@pytest.mark.ci
+def test_a_variable_that_a_module_has_read_makes_a_new_python(lab: Lab) -> None:
+    lab.told(lab.start())
+    (first,) = lab.box.warm()
+    harmless = lab.told(lab.start("--set=NOBODY_READ=1"))
+    assert harmless["child"]["third"] == first.pid
+    read = lab.told(lab.start("--set=THIRD_MODE=late"))
+    assert read["server"]["mode"] == ""
+    assert read["child"]["mode"] == "late", "as in a Python of its own: the variable is read as the module is imported"
+    other = lab.told(lab.start(THIRD_MODE="other"))
+    assert other["server"]["mode"] == other["child"]["mode"] == "other"
+    assert len(lab.box.warm()) == 2, "one for each environment"
+    lab.told(lab.start(THIRD_MODE="third"))
+    assert first.pid not in {one.pid for one in lab.box.warm()}, "the oldest made room"
+
+
+SPOILS = {
+    "a thread": "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n",
+    "a socket": "import socket\nKEPT = socket.socket()\n",
+    "the code under test": "import sys, types\nsys.modules.setdefault('sglang.inner', types.ModuleType('inner'))\n",
+    "a CUDA context": (
+        "import sys, types\ntorch = types.ModuleType('torch')\n"
+        "torch.cuda = types.SimpleNamespace(is_initialized=lambda: True)\nsys.modules.setdefault('torch', torch)\n"
+    ),
+}
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("spoils", SPOILS.values(), ids=list(SPOILS))
+def test_what_a_fork_may_not_have_is_left_to_the_launches(lab: Lab, spoils: str) -> None:
+    (lab.third / "third.py").write_text(THIRD_PARTY + spoils)
+    lab.told(lab.start())
+    told = lab.told(lab.start())
+    assert told["server"]["third"] == told["server"]["pid"]
+    assert told["child"]["third"] == told["child"]["pid"]
+    (learned,) = [json.loads(path.read_text()) for path in (lab.box_dir / "warm").glob("*.json")]
+    assert list(learned["skipped"]) == ["third"]
+
+
+@pytest.mark.ci
+def test_a_warm_process_that_is_gone_or_cannot_be_is_no_verdict(lab: Lab) -> None:
+    lab.told(lab.start())
+    (process,) = lab.box.warm()
+    os.kill(process.pid, signal.SIGSTOP)
+    os.kill(process.pid, signal.SIGKILL)
+    while alive(process.pid):
+        pass
+    assert lab.told(lab.start())["exit_code"] == 7, "another one takes its place"
+    with pytest.raises(NotWarm, match="its last line"):
+        lab.start(LD_PRELOAD="", PYTHONHOME="/nowhere")
+    spec = LaunchSpec("no-module", (sys.executable, "-c", "print()"), warm=True)
+    with pytest.raises(NotWarm, match="python -m MODULE"):
+        lab.box.start(spec)
+    assert lab.box.launches() == ()
+
+
+@pytest.mark.ci
+def test_stopping_a_launch_leaves_the_warm_process_and_nothing_else(lab: Lab, tmp_path: Path) -> None:
+    run = lab.start("--stay")
+    listen(run, until=until_log(b"server"))
+    members = {proc.pid for proc in lab.run_dir(run).members()}
+    report = run.stop(0.0)
+    assert report.ended
+    assert not report.faults
+    assert members <= set(report.killed)
+    assert not any(map(alive, members))
+    (process,) = lab.box.warm()
+    assert process.pid not in members
+    left = [line.split()[0] for line in children_of_our_launches(tmp_path) if "patchbisect_agent.main" not in line]
+    assert str(process.pid) in left
+    assert read_proc(process.pid) is not None
+
+
+@pytest.mark.ci
+def test_a_warm_process_without_a_lease_is_swept(tmp_path: Path) -> None:
+    with leased(settings_for(tmp_path), tmp_path) as box:
+        lab = Lab(box, tmp_path)
+        lab.told(lab.start())
+        (process,) = box.warm()
+        (state,) = (tmp_path / "box" / "warm").glob("*/state.json")
+        state.write_text(json.dumps({**json.loads(state.read_text()), "fence": 0}))
+        clean = box.prove_clean()
+        assert clean.clean
+        assert clean.swept == ("1 warm processes had been left running: ended",)
+        assert not alive(process.pid)
+    assert children_of_our_launches(tmp_path) == []
+
+
+# .. its parts
+
+
+def test_only_variables_that_were_asked_for_by_name_count_as_read() -> None:
+    reads = warm.Reads()
+    with reads.noticed():
+        os.environ.get("ASKED")
+        dict(os.environ)
+        os.environ.copy()
+        "ALSO_ASKED" in os.environ  # noqa: B015
+    assert {"ASKED", "ALSO_ASKED"} <= reads.names
+    assert "PATH" not in reads.names
+    os.environ.get("AFTERWARDS")
+    assert "AFTERWARDS" not in reads.names
+
+
+def test_what_c_reads_counts_as_read_and_what_names_the_launch_does_not() -> None:
+    before = {"OMP_NUM_THREADS": "1", "TMPDIR": "/a", "PYTHONPATH": "/a", "FREE": "1"}
+    after = {"OMP_NUM_THREADS": "2", "TMPDIR": "/b", "PYTHONPATH": "/b", "FREE": "2"}
+    assert warm.Reads().touched_by(before, after) == ["OMP_NUM_THREADS"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "extra"), [("/a:/b", "/code:/a:/b", ["/code"]), ("", "/code", ["/code"]), ("/a", "/a", [])]
+)
+def test_the_launchs_own_entries_of_the_path(ours: str, theirs: str, extra: list[str]) -> None:
+    assert warm.in_front_of(ours, theirs) == extra
+
+
+def test_another_path_is_refused() -> None:
+    with pytest.raises(ValueError, match="another PYTHONPATH"):
+        warm.in_front_of("/a:/b", "/code:/b:/a")
+
+
+def test_messages_and_open_files_go_over_a_socket() -> None:
+    one, two = socket.socketpair()
+    with one, two, Path(os.devnull).open() as file:
+        message = {"text": "x" * 300_000}
+        sender = threading.Thread(target=warm.send, args=(one, message, [file.fileno()]))
+        sender.start()
+        received = warm.receive(two)
+        sender.join()
+        assert received is not None
+        assert received[0] == message
+        (handle,) = received[1]
+        assert os.path.samestat(os.fstat(handle), os.fstat(file.fileno()))
+        os.close(handle)
+        one.close()
+        assert warm.receive(two) is None
+
+
+def test_only_a_spawned_child_of_this_very_python_is_forked() -> None:
+    spawner = warm.Spawner(socket.socket(), env={}, reads=warm.Reads())
+    flags = spawner._flags
+    words = [sys.executable, *flags, "-c", "from multiprocessing…", "--multiprocessing-fork"]
+    assert spawner._code(sys.executable, words) == "from multiprocessing…"
+    assert spawner._code("/tmp/numactl.sh", words) == ""
+    assert spawner._code(sys.executable, [sys.executable, "-O", *words[1:]]) == ""
+    assert spawner._code(sys.executable, [*words[:-1], "--other"]) == ""
+    spawner._zygote.close()
