@@ -326,14 +326,21 @@ class CodeCommit:
 
 
 def content_id(
-    *, tree: str, arguments: Sequence[str], env: Mapping[str, str], packages: Mapping[str, str] = EMPTY
+    *,
+    tree: str,
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    packages: Mapping[str, str] = EMPTY,
+    warm: bool = False,
 ) -> str:
     """What makes two points run the same: sha256 (hex) of canonical JSON of what decides a start.
 
     ``tree`` is the id of ``python/sglang`` without generated files, ``arguments`` are resolved and hold neither host
     nor port, ``env`` holds the variables that matter, of a secret its digest. Titles and
-    comments of patches do not count.
+    comments of patches do not count. A start from a warm process is another one than the shipped start.
     """
     content = {"tree": tree, "arguments": list(arguments), "env": dict(env), "packages": dict(packages)}
+    if warm:
+        content["start"] = "warm"
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -117,6 +117,8 @@ class Record(BaseModel):
     origin: str = "trial"
     """``trial``: launched by us. ``adopted``: made from the log of a server that somebody started by hand.
     ``imported``: came in a bundle. Only a trial may stand in for a launch."""
+    warm: bool = False
+    """Started from a warm process, not as shipped; ``command`` and ``by_hand`` are those of the normal start."""
 
     @property
     def judged(self) -> Verdict:

@@ -1,12 +1,29 @@
+from dataclasses import replace
+
 import pytest
 
-from patchbisect.bisection import AnswerKind, conduct
+from patchbisect.bisection import AnswerKind, conduct, mark_content
+from patchbisect.bisection.ground import Ground
+from patchbisect.bisection.remembering import Remembering
 from patchbisect.bisection.shortening import shortcut
 from patchbisect.journal import Journal
 from patchbisect.model import Stage
 from patchbisect.search import Budget
 from tests.bisection.test_running import ALL_CONFIRMED, statuses
-from tests.bisection.world import DIRTY, FAILS, LATER, READY, World, broken_by, failing, question, scripted, slugs
+from tests.bisection.world import (
+    DIRTY,
+    FAILS,
+    LATER,
+    READY,
+    World,
+    broken_by,
+    failing,
+    point,
+    question,
+    queue,
+    scripted,
+    slugs,
+)
 
 
 def journal_in(path):
@@ -15,9 +32,25 @@ def journal_in(path):
     return journal
 
 
-def fast(world, asked, tmp_path, **more):
+def shorter_in(world, *, warm=None):
+    """Benches for short starts: warm ones end as in the world ``warm``, all others as in ``world``."""
+    return lambda until, warmly: replace(warm or world, warm=True) if warmly else world
+
+
+def fast(world, asked, tmp_path, *, shorter=None, journal=None, **more):
     """With ``world`` for whole and short starts alike; the short ones carry the shortcut's flags."""
-    return conduct(asked, world, journal=journal_in(tmp_path), store=world.store, shorter=lambda until: world, **more)
+    return conduct(
+        asked,
+        world,
+        journal=journal or journal_in(tmp_path),
+        store=world.store,
+        shorter=shorter or shorter_in(world),
+        **more,
+    )
+
+
+def whole_ones(world):
+    return [name for name in world.launched if "short" not in name and "warm" not in name]
 
 
 @pytest.mark.parametrize(
@@ -43,21 +76,73 @@ def test_the_search_is_short_and_the_answer_is_confirmed_by_whole_starts(tmp_pat
     finding = fast(world, question(), tmp_path)
     assert finding.culprit.subject == "p6"
     assert statuses(finding) == ALL_CONFIRMED
-    assert finding.reason.endswith(
-        "searched without the weights (dummy) and everything after the KV pool, confirmed by whole starts"
-    )
-    whole = [name for name in world.launched if not name.endswith(", short")]
-    assert whole == ["HEAD", "clean + 6 of 8 (0006-p6)", "clean + 5 of 8 (0005-p5)"]
+    left_out = "the weights (dummy) and everything after the KV pool, from a warm process"
+    assert finding.reason.endswith(f"searched without {left_out}, confirmed by whole starts")
+    assert whole_ones(world) == ["clean + 6 of 8 (0006-p6)", "clean + 5 of 8 (0005-p5)"]
+    assert world.launched[0] == "HEAD, warm"
     assert finding.launches == len(world.launched)
-    proven = [step.trial.point.name for step in finding.proof[:2]]
-    assert proven == whole[1:]
+    proven = finding.proof[:2]
+    assert [step.trial.point.name for step in proven] == whole_ones(world)
+    assert not any(step.trial.warm for step in proven)
 
 
-def test_a_bad_end_that_is_the_culprit_is_not_started_whole_again(tmp_path):
+def test_without_a_warm_process_the_first_start_is_whole_and_the_short_ones_are_normal(tmp_path):
     world = World.at(tmp_path, broken_by("p8"))
-    finding = fast(world, question(), tmp_path)
+    finding = fast(world, question(), tmp_path, shorter=lambda until, warm: world)
     assert finding.culprit.subject == "p8"
-    assert world.launched.count("HEAD") == 1
+    assert whole_ones(world) == ["HEAD", "clean + 7 of 8 (0007-p7)"], "the bad end is the culprit: not started again"
+    assert not any("warm" in name for name in world.launched)
+    assert "warm" not in finding.reason
+
+
+def test_a_bad_end_that_does_not_fail_warm_is_searched_with_normal_short_starts(tmp_path):
+    world, said = World.at(tmp_path, broken_by("p6")), []
+    starts = replace(world, rule=lambda at: READY)
+    finding = fast(world, question(), tmp_path, shorter=shorter_in(world, warm=starts), notify=said.append)
+    assert finding.culprit.subject == "p6"
+    assert [name for name in world.launched if "warm" in name] == ["HEAD, warm"]
+    assert "normal starts, because the bad end does not fail from a warm process" in said
+    assert whole_ones(world)[0] == "HEAD"
+    assert finding.launches == len(world.launched)
+
+
+def test_short_starts_that_fail_everywhere_when_warm_are_made_normally(tmp_path):
+    world, said = World.at(tmp_path, broken_by("p6")), []
+    fails = replace(world, rule=lambda at: FAILS)
+    finding = fast(world, question(repeats=1), tmp_path, shorter=shorter_in(world, warm=fails), notify=said.append)
+    assert finding.culprit.subject == "p6"
+    assert any(text.startswith("short starts that are not from a warm process, because there") for text in said)
+    assert finding.reason.endswith("everything after the KV pool, confirmed by whole starts")
+    assert any(name.endswith(", short") for name in world.launched)
+    assert finding.launches == len(world.launched)
+    assert len({step.trial.record for step in finding.steps}) == len(finding.steps)
+
+
+def test_what_a_person_said_of_a_point_counts_for_its_short_start(tmp_path):
+    asked = question()
+    world = World.at(tmp_path, broken_by("p6"))
+    journal = journal_in(tmp_path)
+    marked = Ground(asked.timeline, world).spot(range(5))
+    mark_content(journal, marked.content, point="5", verdict="good")
+    finding = fast(world, asked, tmp_path, journal=journal)
+    assert finding.culprit.subject == "p6"
+    assert not any(name.startswith(marked.point.name) for name in world.launched)
+
+
+def test_warm_verdicts_are_remembered_for_warm_starts_only(tmp_path):
+    world = World.at(tmp_path, broken_by("p6"))
+    fast(world, question(), tmp_path)
+    at = point("HEAD", queue(8))
+    launched = len(world.launched)
+    machine = world.machine
+    for warmly, known in ((True, 1), (False, 0)):
+        bench = Remembering(
+            replace(world, warm=warmly), store=world.store, box=world.box, machine=machine, until=Stage.SERVING
+        )
+        bench.launch(point("clean"), purpose="good end")  # shows which packages there are today
+        bench.launch(at, purpose="proof")
+        assert len(world.launched) == launched + (1 if known else 2)
+        launched = len(world.launched)
 
 
 def short_start(at):
@@ -71,6 +156,7 @@ def test_short_starts_that_do_not_show_it_give_way_to_whole_ones_and_say_why(tmp
     assert finding.culprit.subject == "p6"
     assert "confirmed by whole starts" not in finding.reason
     assert any("whole starts, because short starts do not tell: the bad end does not fail" in text for text in said)
+    assert any("not from a warm process" in text for text in said), "first they are tried normally"
     assert world.launched.count("HEAD") == 1
 
 
@@ -91,7 +177,7 @@ def test_an_answer_that_whole_starts_do_not_confirm_is_searched_with_whole_ones(
 
 def test_whole_starts_that_are_void_are_made_again(tmp_path):
     """Neither the first whole start nor a confirmation may give up the short search because the box was not clean."""
-    names = ("HEAD", "clean + 6 of 8 (0006-p6)", "clean + 5 of 8 (0005-p5)")
+    names = ("clean + 6 of 8 (0006-p6)", "clean + 5 of 8 (0005-p5)")
     world = World.at(tmp_path, scripted({name: [DIRTY] for name in names}, broken_by("p6")))
     finding = fast(world, question(), tmp_path)
     assert finding.culprit.subject == "p6"
@@ -143,6 +229,6 @@ def test_it_resumes(tmp_path):
     first = fast(world, question(), tmp_path)
     journal = Journal(tmp_path / "bisections" / "b" / "journal.jsonl")
     launched = len(world.launched)
-    again = conduct(question(), world, journal=journal, store=world.store, shorter=lambda until: world)
+    again = fast(world, question(), tmp_path, journal=journal)
     assert again.reason == first.reason
     assert len(world.launched) == launched

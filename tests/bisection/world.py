@@ -128,6 +128,8 @@ class World:
     logs: Callable[[Point], bytes] = lambda at: b""
     preparation: dict[str, float] = field(default_factory=dict)
     """Seconds until a launch of a content id can begin."""
+    warm: bool = False
+    """Starts come from a warm process."""
     interpreter: str = "/venv/bin/python"
     packages: dict[str, str] = field(default_factory=lambda: {"torch": "2.9.1"})
 
@@ -138,7 +140,7 @@ class World:
     def content(self, at: Point) -> str:
         if why := self.unbuildable(at):
             raise PointUnbuildable(why)
-        return self.contents(at)
+        return f"{self.contents(at)}, warm" if self.warm else self.contents(at)
 
     def preparation_s(self, content: str) -> float:
         return self.preparation.get(content, 0.0)
@@ -160,7 +162,7 @@ class World:
 
     def launch(self, at: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
         with _LAUNCHING:
-            self.launched.append(at.name)
+            self.launched.append(f"{at.name}, warm" if self.warm else at.name)
             known = self.store.ids()
             trial = Trial(
                 record=record if record and record not in known else f"20260101-000000-{len(known):04x}",
@@ -170,6 +172,7 @@ class World:
                 timings={"total": 10.0, "settled": SETTLE_S if settle else 0.0},
                 machine=self.machine,
                 box=self.box,
+                warm=self.warm,
             )
             kept = _record(trial, box=self.box, interpreter=self.interpreter, packages=self.packages)
             self.store.save(kept, Attachments(log=self.logs(at)))
@@ -199,6 +202,7 @@ def _record(trial: Trial, *, box: str, interpreter: str, packages: Mapping[str, 
         provenance={"packages": dict(packages)},
         verdict=verdict_to_json(trial.verdict),
         timings=trial.timings,
+        warm=trial.warm,
     )
 
 

@@ -55,11 +55,12 @@ def launch(rig: Rig, mirror: Mirror, project: Project, count_launch: Callable[[s
         settings: tuple[str, ...] = (),
         watcher: Watcher | None = None,
         keep: bool = False,
+        warm: bool = False,
     ) -> Trial:
         home = story(project, queue) if queue else project
         resolved = PointResolver.of(home, mirror=mirror).resolve(point, profile=profile, settings=settings)
         count_launch(f"{queue or 'shipped queue'} {point} @{profile} {' '.join(settings)}")
         here = replace(rig, project=home)
-        return run_trial(here, prepare(here, resolved.point), until=until, watcher=watcher, keep=keep)
+        return run_trial(here, prepare(here, resolved.point, warm=warm), until=until, watcher=watcher, keep=keep)
 
     return run

@@ -177,6 +177,20 @@ def test_a_guilty_patch_among_twelve(project: Project, tmp_path: Path, workshop:
 
 
 @pytest.mark.full
+def test_a_guilty_patch_among_twelve_with_short_starts(
+    project: Project, tmp_path: Path, workshop: Workshop, bisect: Bisect
+) -> None:
+    patches = [workshop.patch(k, "guilty", GUILTY) if k == 9 else workshop.note(k) for k in range(1, 13)]
+    finding = bisect(repository(project, tmp_path, patches), fast=True)
+    assert blamed(finding) == ["guilty"]
+    assert statuses(finding) == {"confirmed"}
+    assert finding.reason.endswith("from a warm process, confirmed by whole starts")
+    whole = [step for step in finding.steps if not step.trial.warm]
+    assert {step.purpose for step in whole} == {"confirm, whole"}
+    assert [step.trial for step in whole] == [step.trial for step in finding.proof[:2]]
+
+
+@pytest.mark.full
 def test_a_hunk_inside_a_patch_of_three(project: Project, tmp_path: Path, workshop: Workshop, bisect: Bisect) -> None:
     prints = (
         (RUNNER, MOVED, f"{MOVED}        logger.info('one')\n"),

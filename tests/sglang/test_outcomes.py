@@ -119,3 +119,25 @@ def test_two_ranks_and_the_all_reduce_probe(launch: Launch, rig: Rig) -> None:
         for probe in ("kv_sizing", "memory_before_weights", "memory_after_weights", "memory_after_pool", "all_reduce"):
             assert f"{rank}] PROBE {probe} " in log, f"{rank} never printed {probe}"
     assert "calls=5" in log
+
+
+def test_a_warm_start_ends_as_a_normal_one(launch: Launch, rig: Rig) -> None:
+    """The first launch teaches the warm process what to import; the second one has it, and two ranks."""
+    first = launch("clean", profile="tiny-tp2", until=Stage.KV_ALLOC, warm=True)
+    assert first.verdict.outcome is Outcome.KV_ALLOCATED
+    (process,) = rig.box.warm()
+    trial = launch("HEAD", queue="observer-effect", profile="tiny-tp2", warm=True)
+    assert rig.box.warm()[0].modules > 1000
+    assert trial.verdict.outcome is Outcome.CRASH
+    assert (trial.verdict.cause, trial.verdict.stage) == ("unbound-name", Stage.KV_PROFILE)
+    record = rig.store.load(trial.record)
+    assert record.warm
+    assert record.provenance["tree"] == record.code["tree"]
+    assert record.provenance["sglang"].startswith(str(rig.project.state / "box"))
+    assert record.provenance["packages"]["torch"]
+    assert not record.stop["faults"]
+    assert of_this_launch(rig) == []
+    assert [one.pid for one in rig.box.warm()] == [process.pid], "it is no leftover of a launch"
+    log = rig.store.log(trial.record).decode(errors="replace")
+    assert "UnboundLocalError" in log
+    assert "start_method=" not in log

@@ -30,8 +30,15 @@ def test_ten_times_that_is_too_long_but_never_less_than_ten_seconds_nor_more_tha
     assert budgets == {Stage.KV_PROFILE: 10.0, Stage.KV_ALLOC: 40.0, Stage.WARMUP: SILENCE[Stage.WARMUP]}
 
 
-def launched(tmp_path: Path, *, box: str = "rig", fails: bool = False, flags: dict[str, str] | None = None) -> Record:
-    world = World.at(tmp_path, lambda at: FAILS if fails else READY, box=box)
+def launched(
+    tmp_path: Path,
+    *,
+    box: str = "rig",
+    fails: bool = False,
+    flags: dict[str, str] | None = None,
+    warm: bool = False,
+) -> Record:
+    world = World.at(tmp_path, lambda at: FAILS if fails else READY, box=box, warm=warm)
     trial = world.launch(replace(point("clean"), flags=flags or {}), purpose="")
     record = world.store.load(trial.record)
     world.store.remove(trial.record)
@@ -44,6 +51,7 @@ def test_only_good_starts_with_the_same_flags_on_the_same_box_count(tmp_path: Pa
     launched(tmp_path, flags={"tp-size": "8"}, fails=True)
     launched(tmp_path, flags={"tp-size": "8"}, box="other")
     launched(tmp_path, flags={"tp-size": "4"})
+    launched(tmp_path, flags={"tp-size": "8"}, warm=True)
     store = Store(tmp_path / "runs")
     assert usual(store, here, box="rig") == {}
     launched(tmp_path, flags={"tp-size": "8"})

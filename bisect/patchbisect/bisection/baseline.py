@@ -28,6 +28,7 @@ def recorded_baseline(store: Store, failed: Record, *, secrets: tuple[str, ...] 
         if document["verdict"]["outcome"] in _STARTED
         and document["box"] == failed.box
         and document["id"] != failed.id
+        and not document.get("warm")
         and not store.is_disowned(document["id"])
     ]
     same_code = [d for d in before if d.get("code", {}).get("tree") == failed.code.get("tree") and failed.code]

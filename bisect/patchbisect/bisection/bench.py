@@ -16,6 +16,8 @@ from patchbisect.search import Observation
 from patchbisect.trial import (
     SETTLE_S,
     Desk,
+    NotWarm,
+    Prepared,
     Rig,
     Stoppable,
     Trial,
@@ -107,12 +109,13 @@ class Around:
 class OnDesk:
     """What the settings of a box, the mirror and the store of records say, without the box."""
 
-    def __init__(self, desk: Desk, *, store: Store) -> None:
+    def __init__(self, desk: Desk, *, store: Store, warm: bool = False) -> None:
         self.desk = desk
         self.store = store
+        self.warm = warm
 
     def content(self, point: Point) -> str:
-        return prepare(self.desk, point).content_id
+        return prepare(self.desk, point, warm=self.warm).content_id
 
     def preparation_s(self, content: str) -> float:
         """What a box has is not known here."""
@@ -126,19 +129,21 @@ class OnDesk:
 
 
 class OnRig:
-    """Trials on one box."""
+    """Trials on one box; with ``warm`` they start from a warm process there, until one cannot."""
 
     width = 1
 
-    def __init__(self, rig: Rig, *, until: Stage, watcher: Watcher) -> None:
+    def __init__(self, rig: Rig, *, until: Stage, watcher: Watcher, warm: bool = False) -> None:
         self.rig = rig
         self.until = until
         self.watcher = Stoppable(watcher)
+        self.warm = warm
+        self._cooled = False
         self._wants: dict[str, Wants] = {}
         """By content id, where a point needs something besides what the pin does."""
 
     def content(self, point: Point) -> str:
-        prepared = prepare(self.rig, point)
+        prepared = prepare(self.rig, point, warm=self.warm)
         self.rig.wheels.fit(prepared.wants)
         if prepared.wants.content:
             self._wants[prepared.content_id] = prepared.wants
@@ -162,20 +167,29 @@ class OnRig:
 
     def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
         self.watcher.step(f"{purpose}: {point.name}")
+        if self.warm and not self._cooled:
+            try:
+                return self._run(prepare(self.rig, point, warm=True), settle=settle, record=record)
+            except NotWarm as refusal:
+                self._cooled = True
+                self.watcher.step(f"- {self.rig.box_name} starts normally from now on: {refusal.message}")
+        return self._run(prepare(self.rig, point), settle=settle, record=record)
+
+    def _run(self, prepared: Prepared, *, settle: bool, record: str) -> Trial:
         return run_trial(
             self.rig,
-            prepare(self.rig, point),
+            prepared,
             until=self.until,
             watcher=self.watcher,
             settle_s=SETTLE_S if settle else 0.0,
             record_id=record or None,
-            usual=self._usual(point),
+            usual=self._usual(prepared.point),
         )
 
     def rejoin(self, point: Point, *, record: str, settle: bool = False) -> Trial | None:
         return rejoin_trial(
             self.rig,
-            prepare(self.rig, point),
+            prepare(self.rig, point, warm=self.warm),
             launch_id=record,
             until=self.until,
             watcher=self.watcher,
@@ -277,4 +291,5 @@ def trial_of(record: Record, point: Point, *, reused: bool = False) -> Trial:
         reused=reused,
         machine=record.machine,
         box=record.box,
+        warm=record.warm,
     )

@@ -27,15 +27,17 @@ def bench_on(
     watcher: Watcher,
     notify: Callable[[str], None],
     until: Stage | None = None,
+    warm: bool = False,
 ) -> Bench:
     """One box, or several side by side; unless ``fresh``, what each did before counts, once.
 
-    ``until`` replaces the question's. Raises UsageError for boxes that are not alike.
+    ``until`` replaces the question's; with ``warm`` launches start from a warm process. Raises UsageError for boxes
+    that are not alike.
     """
     if until is not None:
         question = replace(question, until=until)
     own = _records_of(journal)
-    benches = {rig.box_name: _one(rig, question, own=own, fresh=fresh, watcher=watcher) for rig in rigs}
+    benches = {rig.box_name: _one(rig, question, own=own, fresh=fresh, watcher=watcher, warm=warm) for rig in rigs}
     machines = {rig.box_name: asdict(rig.box.hello()) for rig in rigs} if len(rigs) > 1 else {}
     return _side_by_side(benches, machines, notify=notify)
 
@@ -44,8 +46,8 @@ def _records_of(journal: Journal) -> set[str]:
     return {entry.data["record"] for entry in journal.entries() if entry.data.get("record")}
 
 
-def _one(rig: Rig, question: Question, *, own: Collection[str], fresh: bool, watcher: Watcher) -> Bench:
-    bench = OnRig(rig, until=question.until, watcher=watcher)
+def _one(rig: Rig, question: Question, *, own: Collection[str], fresh: bool, watcher: Watcher, warm: bool) -> Bench:
+    bench = OnRig(rig, until=question.until, watcher=watcher, warm=warm)
     if fresh:
         return bench
     machine = asdict(rig.box.hello())
@@ -63,9 +65,11 @@ def bench_through(
     watcher: Watcher,
     notify: Callable[[str], None],
     until: Stage | None = None,
+    warm: bool = False,
 ) -> Bench:
     """The same for boxes that workers elsewhere have; one that does not answer is left out.
 
+    ``warm`` changes nothing: a worker leases its box for each launch, and no warm process outlives a lease.
     Raises BoxError where none answers; UsageError where one would run something else than asked for.
     """
     until = until or question.until

@@ -117,7 +117,10 @@ def _seconds(question: Question, *, store: Store, box: str) -> list[float]:
     took = [
         launch_s(document["timings"])
         for document in store.documents()
-        if document["box"] == box and document["point"]["profile"] == profile and document["timings"].get("total")
+        if document["box"] == box
+        and document["point"]["profile"] == profile
+        and document["timings"].get("total")
+        and not document.get("warm")
     ]
     return took[-_RECENT:]
 

@@ -16,7 +16,7 @@ from patchbisect.bisection.judging import BadIs, Threshold
 from patchbisect.bisection.remembering import Recalled
 from patchbisect.bisection.revisions import revision_timeline
 from patchbisect.bisection.running import bisect
-from patchbisect.bisection.shortening import bisect_fast
+from patchbisect.bisection.shortening import Shorter, bisect_fast
 from patchbisect.config import Project, remedy_for
 from patchbisect.errors import UsageError
 from patchbisect.journal import Journal, newest
@@ -201,14 +201,14 @@ def conduct(
     store: Store,
     depth: str = "change",
     follow: Callable[[str], Question] | None = None,
-    shorter: Callable[[Stage], Bench] | None = None,
+    shorter: Shorter | None = None,
     notify: Callable[[str], None] = lambda text: None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Finding:
     """Run the bisection through its journal, from where that stands, and write the answer there.
 
     With ``depth`` ``hunk`` it goes on inside a guilty patch. Where the good end fails, its last good start on record
-    is compared. ``shorter`` gives a bench for starts that end at a stage: then the search is made with short ones.
+    is compared. ``shorter`` gives a bench for starts that end at a stage, warm or not: the search is made with those.
     ``follow`` makes the question from that record (by id) to the good end, which is then searched too.
     Raises UsageError for the journal of another question, and what ``bisect`` raises.
     """
@@ -222,7 +222,7 @@ def conduct(
         return bisect_fast(
             asked,
             on,
-            shorter=lambda until: through.around(shorter(until)),
+            shorter=lambda until, warm: through.around(shorter(until, warm)),
             marks=said,
             notify=notify,
             progress=progress,

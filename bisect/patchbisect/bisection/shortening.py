@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from patchbisect.bisection.bench import Around, Bench
 from patchbisect.bisection.course import Course, Marks, Progress, is_spent, remaining
-from patchbisect.bisection.finding import AnswerKind, Claim, Finding, Question
+from patchbisect.bisection.finding import AnswerKind, Claim, Finding, Question, Step
 from patchbisect.bisection.ground import Ground, Spot
 from patchbisect.bisection.judging import Target, reached
 from patchbisect.bisection.remembering import Recalled
 from patchbisect.bisection.running import bisect
 from patchbisect.model import Outcome, Point, Scalar, Stage
-from patchbisect.search import Observation
+from patchbisect.search import Budget, Observation
 from patchbisect.trial import Trial
 
 _ORDER = list(Stage)
@@ -49,18 +49,44 @@ def shortcut(stage: Stage | None, *, until: Stage) -> Shortcut | None:
     return Shortcut(flags=flags, until=until, left_out=tuple(left_out))
 
 
+class Meant(Mapping[str, Observation]):
+    """What a person said of points, also of the short starts that stand for them."""
+
+    def __init__(self, said: Marks, *, whole: Bench) -> None:
+        self._said = said
+        self._whole = whole
+        self._of: dict[str, str] = {}
+
+    def stands(self, content: str, point: Point) -> None:
+        """From now on what is said of ``point`` counts for that content too. Raises PointUnbuildable."""
+        if self._said:
+            self._of[content] = self._whole.content(point)
+
+    def __getitem__(self, content: str) -> Observation:
+        return self._said[content if content in self._said else self._of[content]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({*self._said, *(short for short, whole in self._of.items() if whole in self._said)})
+
+    def __len__(self) -> int:
+        return len(set(self))
+
+
 class Short(Around):
     """A bench that starts every point with the shortcut's flags."""
 
-    def __init__(self, inner: Bench, short: Shortcut) -> None:
+    def __init__(self, inner: Bench, short: Shortcut, *, marks: Meant) -> None:
         super().__init__(inner)
         self.short = short
+        self.marks = marks
 
     def _shortened(self, point: Point) -> Point:
         return replace(point, name=f"{point.name}, short", flags={**point.flags, **self.short.flags})
 
     def content(self, point: Point) -> str:
-        return self.inner.content(self._shortened(point))
+        content = self.inner.content(self._shortened(point))
+        self.marks.stands(content, point)
+        return content
 
     def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
         return self.inner.launch(self._shortened(point), purpose=purpose, settle=settle, record=record, box=box)
@@ -69,84 +95,164 @@ class Short(Around):
         return self.inner.rejoin(self._shortened(point), record=record, settle=settle)
 
 
+Shorter = Callable[[Stage, bool], Bench]
+"""The bench for starts that end at that stage, from a warm process or not."""
+
+
 def bisect_fast(
     question: Question,
     bench: Bench,
     *,
-    shorter: Callable[[Stage], Bench],
+    shorter: Shorter,
     marks: Marks,
     notify: Callable[[str], None],
     progress: Callable[[Progress], None] | None,
 ) -> Finding:
-    """One whole start of the bad end says what fails; then everything with short starts; then culprit and parent whole.
+    """One start of the bad end says what fails; then everything with short starts; then culprit and parent whole.
 
-    ``shorter`` gives the bench for starts that end at that stage. Wherever short starts do not show the failure, or
-    whole ones do not confirm the answer, the bisection is made with whole ones, with what is left of the budget.
-    Raises as ``bisect`` does.
+    All but those two start from a warm process. Where that does not show the failure at both ends, short starts are
+    normal ones; where those do not, or whole ones do not confirm the answer, the bisection is made with whole ones,
+    with what is left of the budget. Raises as ``bisect`` does.
     """
-    whole = Course(question=question, bench=bench, marks=marks, notify=notify, progress=progress)
-    if question.bad_when:
-        return _instead(whole, "a short start says nothing of a number")
-    failing = whole.look(Ground(question.timeline, bench).end(bad=not question.fix), purpose="bad end, whole").trial
-    assert failing is not None, "an end that cannot be built is refused before"
-    verdict = failing.verdict
-    if verdict.outcome is Outcome.VOID or reached(verdict, until=question.until):
-        return _instead(whole, "the bad end did not fail in a stage that could be aimed at")
-    short = shortcut(verdict.stage, until=question.until)
-    if short is None or verdict.signature is None:
-        return _instead(whole, "nothing can be left out of this failure")
-    notify(f"short starts: without {' and '.join(short.left_out)}")
-    target = Target(signature=verdict.signature, bad_is=question.bad_is, until=question.until)
-    whole.judge_by(target)
-    aimed = replace(question, until=short.until, target=replace(target, until=short.until), budget=whole.budget())
-    finding = bisect(aimed, Short(shorter(short.until), short), marks=marks, notify=notify, progress=progress)
-    if finding.answer is not AnswerKind.FOUND:
-        return _instead(whole, f"short starts do not tell: {finding.reason}", short=finding)
-    return _confirmed(finding, whole, short)
-
-
-def _instead(whole: Course, why: str, *, short: Finding | None = None) -> Finding:
-    """The bisection with whole starts, because of ``why``; what they have said already counts, and what was spent."""
-    whole.notify(f"whole starts, because {why}")
-    tried = tuple(replace(step, position=None) for step in short.steps) if short else ()
-    question = replace(whole.question, budget=remaining(whole.budget(), tried))
-    bench = Recalled(whole.bench, [step.trial for step in whole.steps if step.trial.record])
-    finding = bisect(question, bench, marks=whole.marks, notify=whole.notify, progress=whole.progress)
-    again = {step.trial.record: step for step in finding.steps if step.trial.record}
-    known = tuple(replace(again.pop(step.trial.record, step), trial=step.trial) for step in whole.steps)
-    rest = tuple(step for step in finding.steps if not step.trial.record or step.trial.record in again)
-    lost = (*short.lost, *finding.lost) if short else finding.lost
-    return replace(finding, steps=(*known[:1], *tried, *known[1:], *rest), lost=lost)
+    return _Fast(question, bench, shorter=shorter, marks=marks, notify=notify, progress=progress).run()
 
 
 _WHOLE = {Claim.CULPRIT_BAD: Observation.BAD, Claim.PARENT_GOOD: Observation.GOOD}
 """What is started whole in the end, and what the search is told then if the answer holds."""
 
 
-def _confirmed(finding: Finding, whole: Course, short: Shortcut) -> Finding:
-    """The finding of short starts with culprit and parent started whole, as far as the budget goes."""
-    proof, said = list(finding.proof), "confirmed by whole starts"
-    for k, claimed in enumerate(finding.proof):
-        if claimed.claim not in _WHOLE or claimed.trial is None:
-            continue
-        point = _whole_point(claimed.trial.point, short, whole.question)
-        spot = Spot(on=frozenset(), point=point, position=None, content=whole.bench.content(point))
-        seen = whole.recall(spot)
-        if seen is None and is_spent(remaining(whole.budget(), finding.steps)):
-            said = "not confirmed by whole starts: the budget is spent"
-            proof[k] = replace(claimed, status="not tested: the budget is spent, only a short start was made")
-            continue
-        seen = seen or whole.look(spot, purpose="confirm, whole")
-        if seen.observation is not _WHOLE[claimed.claim]:
-            return _instead(whole, "a whole start does not confirm the answer", short=finding)
-        proof[k] = replace(claimed, trial=seen.trial)
-    return replace(
-        finding,
-        reason=f"{finding.reason}; searched without {' and '.join(short.left_out)}, {said}",
-        proof=tuple(proof),
-        steps=(*whole.steps[:1], *finding.steps, *whole.steps[1:]),
-        target=whole.judge,
-    )
+class _Fast:
+    def __init__(
+        self,
+        question: Question,
+        bench: Bench,
+        *,
+        shorter: Shorter,
+        marks: Marks,
+        notify: Callable[[str], None],
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self.question = question
+        self.shorter = shorter
+        self.notify = notify
+        self.progress = progress
+        self.marks = marks
+        self.whole = Course(question=question, bench=bench, marks=marks, notify=notify, progress=progress)
+        self.tried: list[Step] = []
+        """What was not started whole, and led to no answer yet."""
+        self.lost: tuple[str, ...] = ()
+
+    def run(self) -> Finding:
+        if self.question.bad_when:
+            return self._instead("a short start says nothing of a number")
+        failing, warm = self._bad_end()
+        verdict = failing.verdict
+        if verdict.outcome is Outcome.VOID or reached(verdict, until=self.question.until):
+            return self._instead("the bad end did not fail in a stage that could be aimed at")
+        short = shortcut(verdict.stage, until=self.question.until)
+        if short is None or verdict.signature is None:
+            return self._instead("nothing can be left out of this failure")
+        self.notify(f"short starts: without {' and '.join(short.left_out)}{', from a warm process' if warm else ''}")
+        target = Target(signature=verdict.signature, bad_is=self.question.bad_is, until=self.question.until)
+        self.whole.judge_by(target)
+        finding = self._searched(short, target, warm=warm)
+        if warm and finding.answer is AnswerKind.ENDPOINT_FAILED and not is_spent(self._budget(finding)):
+            self.notify(f"short starts that are not from a warm process, because there {finding.reason}")
+            self._give_up(finding)
+            warm, finding = False, self._searched(short, target, warm=False)
+        if finding.answer is AnswerKind.FOUND:
+            return self._confirmed(finding, short, warm=warm)
+        self._give_up(finding)
+        return self._instead(f"short starts do not tell: {finding.reason}")
+
+    def _bad_end(self) -> tuple[Trial, bool]:
+        """How the bad end fails, and whether it does so from a warm process, which is tried first."""
+        end = Ground(self.question.timeline, self.whole.bench).end(bad=not self.question.fix)
+        if end.content not in self.marks:
+            trial = self._warm_bad_end()
+            if trial and trial.warm:
+                return trial, True
+            if trial:  # no warm process could be had, so this was a whole start
+                self.whole.note(end, trial, purpose="bad end, whole")
+                return trial, False
+        failing = self.whole.look(end, purpose="bad end, whole").trial
+        assert failing is not None, "an end that cannot be built is refused before"
+        return failing, False
+
+    def _warm_bad_end(self) -> Trial | None:
+        """The bad end from a warm process, or from none where none can be had; None where it does not fail so."""
+        bench = self.shorter(self.question.until, True)
+        course = Course(question=self.question, bench=bench, marks={}, notify=self.notify, progress=None)
+        end = Ground(self.question.timeline, bench).end(bad=not self.question.fix)
+        trial = course.look(end, purpose="bad end, to aim").trial
+        assert trial is not None, "an end that cannot be built is refused before"
+        if not trial.warm:
+            return trial
+        self.tried += course.steps
+        verdict = trial.verdict
+        if verdict.outcome is Outcome.VOID or reached(verdict, until=self.question.until):
+            self.notify("normal starts, because the bad end does not fail from a warm process")
+            return None
+        return trial
+
+    def _searched(self, short: Shortcut, target: Target, *, warm: bool) -> Finding:
+        aimed = replace(
+            self.question, until=short.until, target=replace(target, until=short.until), budget=self._budget()
+        )
+        marks = Meant(self.marks, whole=self.whole.bench)
+        bench = Short(self.shorter(short.until, warm), short, marks=marks)
+        return bisect(aimed, bench, marks=marks, notify=self.notify, progress=self.progress)
+
+    def _budget(self, *findings: Finding) -> Budget:
+        """What is left of it, also after those findings."""
+        steps = [step for finding in findings for step in finding.steps]
+        return remaining(self.question.budget, [*self.tried, *self.whole.steps, *steps])
+
+    def _give_up(self, finding: Finding) -> None:
+        """Keep what was spent and seen, but for its places in the line: those are for starts that count."""
+        self.tried += [replace(step, position=None) for step in finding.steps]
+        self.lost += finding.lost
+
+    def _instead(self, why: str) -> Finding:
+        """The bisection with whole starts, because of ``why``; what they have said counts, and what was spent."""
+        self.notify(f"whole starts, because {why}")
+        question = replace(self.question, budget=self._budget())
+        bench = Recalled(self.whole.bench, [step.trial for step in self.whole.steps if step.trial.record])
+        finding = bisect(question, bench, marks=self.marks, notify=self.notify, progress=self.progress)
+        again = {step.trial.record: step for step in finding.steps if step.trial.record}
+        known = tuple(replace(again.pop(step.trial.record, step), trial=step.trial) for step in self.whole.steps)
+        rest = tuple(step for step in finding.steps if not step.trial.record or step.trial.record in again)
+        steps = (*known[:1], *self.tried, *known[1:], *rest)
+        return replace(finding, steps=steps, lost=(*self.lost, *finding.lost))
+
+    def _confirmed(self, finding: Finding, short: Shortcut, *, warm: bool) -> Finding:
+        """The finding of short starts with culprit and parent started whole, as far as the budget goes."""
+        whole = self.whole
+        proof, said = list(finding.proof), "confirmed by whole starts"
+        for k, claimed in enumerate(finding.proof):
+            if claimed.claim not in _WHOLE or claimed.trial is None:
+                continue
+            point = _whole_point(claimed.trial.point, short, self.question)
+            spot = Spot(on=frozenset(), point=point, position=None, content=whole.bench.content(point))
+            seen = whole.recall(spot)
+            if seen is None and is_spent(self._budget(finding)):
+                said = "not confirmed by whole starts: the budget is spent"
+                proof[k] = replace(claimed, status="not tested: the budget is spent, only a short start was made")
+                continue
+            seen = seen or whole.look(spot, purpose="confirm, whole")
+            if seen.observation is not _WHOLE[claimed.claim]:
+                self._give_up(finding)
+                return self._instead("a whole start does not confirm the answer")
+            proof[k] = replace(claimed, trial=seen.trial)
+        left_out = f"{' and '.join(short.left_out)}{', from a warm process' if warm else ''}"
+        first = 0 if warm else 1
+        return replace(
+            finding,
+            reason=f"{finding.reason}; searched without {left_out}, {said}",
+            proof=tuple(proof),
+            steps=(*whole.steps[:first], *self.tried, *finding.steps, *whole.steps[first:]),
+            target=whole.judge,
+        )
 
 
 def _whole_point(point: Point, short: Shortcut, question: Question) -> Point:

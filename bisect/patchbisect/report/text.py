@@ -126,6 +126,7 @@ def record_page(record: Json, found: Json | None = None) -> RenderableType:
     """One record, whole enough to judge it by; ``found`` is the dossier of a hang."""
     point, code, provenance = record["point"], record["code"], record["provenance"]
     made = "" if record["origin"] == "trial" else f"  ({record['origin']})"
+    made += "  (started from a warm process, not as shipped)" if record.get("warm") else ""
     head = fields(
         [
             ("run", record["id"] + made),

@@ -243,7 +243,7 @@ def run_through(
             store=Store.of(project),
             depth=asked.depth,
             follow=following(project, asked),
-            shorter=(lambda until: equip(until=until)) if asked.fast else None,
+            shorter=(lambda until, warm: equip(until=until, warm=warm)) if asked.fast else None,
             notify=notify,
             progress=lambda progress: watcher.search(**asdict(progress)),
         )
@@ -290,12 +290,12 @@ def desk_of(project: Project, asked: Asked) -> Desk:
     return Desk.of(project, mirror=mirror_of(project), box=name, embedded=embedded)
 
 
-def on_paper(project: Project, asked: Asked) -> Shut:
+def on_paper(project: Project, asked: Asked, *, warm: bool = False) -> Shut:
     """What the bisection's points run, with no box reached and no lease taken."""
     from patchbisect.bisection import OnDesk, Shut
     from patchbisect.records import Store
 
-    return Shut(OnDesk(desk_of(project, asked), store=Store.of(project)))
+    return Shut(OnDesk(desk_of(project, asked), store=Store.of(project), warm=warm))
 
 
 @contextmanager
@@ -480,7 +480,7 @@ def replay(ctx: invoke.Context, of: str = "last", json: bool = False) -> None:
         store=Store.of(project),
         depth=asked.depth,
         follow=following(project, asked),
-        shorter=(lambda until: bench) if asked.fast else None,
+        shorter=(lambda until, warm: on_paper(project, asked, warm=warm)) if asked.fast else None,
         notify=lambda text: say(f"- {text}"),
     )
     told(finding, journal=journal, json=json)

@@ -1,5 +1,6 @@
 """One point on one box → verdict. The only place where a box and the meaning of a log meet."""
 
+from patchbisect.box.failures import NotWarm
 from patchbisect.trial.desk import Desk, pin_of
 from patchbisect.trial.preparing import Prepared, prepare
 from patchbisect.trial.recording import Trial, point_entry
@@ -12,6 +13,7 @@ from patchbisect.trial.wheels import Wants, Wheels
 __all__ = [
     "SETTLE_S",
     "Desk",
+    "NotWarm",
     "Prepared",
     "Rig",
     "SampleWatcher",

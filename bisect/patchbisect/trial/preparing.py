@@ -26,9 +26,11 @@ class Prepared:
     secret_env: Mapping[str, str]
     content_id: str
     wants: Wants
+    warm: bool = False
+    """To be started from a warm process."""
 
 
-def prepare(rig: Rig | Desk, point: Point) -> Prepared:
+def prepare(rig: Rig | Desk, point: Point, *, warm: bool = False) -> Prepared:
     """Build the point's code and resolve its arguments. Raises PointUnbuildable, UsageError."""
     code = rig.mirror.materialize(point.base, point.patches)
     wants = Wants(needs=_needs(rig, point, code), packages=point.packages)
@@ -44,8 +46,11 @@ def prepare(rig: Rig | Desk, point: Point) -> Prepared:
         arguments=arguments,
         env=env,
         secret_env=secret_env,
-        content_id=content_id(tree=code.tree, arguments=arguments, env={**env, **digests}, packages=wants.content),
+        content_id=content_id(
+            tree=code.tree, arguments=arguments, env={**env, **digests}, packages=wants.content, warm=warm
+        ),
         wants=wants,
+        warm=warm,
     )
 
 

@@ -35,6 +35,8 @@ class Trial:
     """The box as it described itself then."""
     box: str = ""
     """The name of the box."""
+    warm: bool = False
+    """Started from a warm process, not as shipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ def recorded(
         timings=dict(timings),
         stop=asdict(launched.stop) if launched.stop else {},
         tags=tuple(tags),
+        warm=prepared.warm,
     )
     secrets = (*prepared.secret_env.values(), *command.secret_values(launched.argv, more=rig.secret_names))
     attachments = Attachments(
@@ -106,6 +109,7 @@ def recorded(
         timings=timings,
         machine=launched.machine,
         box=rig.box_name,
+        warm=record.warm,
     )
 
 

@@ -17,7 +17,7 @@ from patchbisect.errors import BoxError, PointUnbuildable
 from patchbisect.model import Outcome, Persistence, Stage, Verdict
 from patchbisect.records import new_id
 from patchbisect.trial.following import Follower
-from patchbisect.trial.preparing import Prepared
+from patchbisect.trial.preparing import Prepared, prepare
 from patchbisect.trial.recording import Launched, Trial, recorded
 from patchbisect.trial.rig import Rig
 from patchbisect.trial.watching import Silent, Watcher
@@ -27,7 +27,7 @@ from patchbisect.wire import Json
 # warm-up or serving: some die on the first health request.
 SETTLE_S = 3.0
 
-# SIGTERM's grace (seconds) for a server that was not decided early; an early verdict gives none.
+# SIGTERM's grace (seconds) for a server that was not decided early; an early verdict gives none, nor does a warm start.
 STOP_GRACE_S = 1.0
 
 
@@ -49,7 +49,8 @@ def run_trial(
     ``until`` is ``KV_ALLOC`` or ``SERVING``; ``port`` a free one where none is named. With ``keep`` a server that
     got there stays up. ``record_id`` names the record and the launch on the box; default: a new id. ``usual`` is how
     long good starts were silent in each stage (seconds): one that is so for many times as long has hung.
-    Raises BoxError when box or link fail: then there is no verdict, and so no record.
+    Raises BoxError when box or link fail: then there is no verdict, and so no record. NotWarm among
+    them, where a warm start cannot be made.
     """
     watcher = watcher or Silent()
     clock = _Clock()
@@ -104,6 +105,8 @@ def rejoin_trial(
         return None
     if state["ended"]:
         return None
+    if prepared.warm and not state["warm"]:
+        prepared = prepare(rig, prepared.point)
     placed = rig.box.put_code(rig.mirror.path, prepared.code.commit)
     follower = Follower(rig=rig, prepared=prepared, until=until, settle_s=settle_s, watcher=watcher, usual=usual)
     environment = rig.wheels.ready(prepared.wants, say=watcher.step)
@@ -155,6 +158,7 @@ def _spec(
         pythonpath=rig.stand_ins,
         keep=keep,
         environment=environment,
+        warm=prepared.warm,
     )
 
 
@@ -195,7 +199,7 @@ def _followed(
             try:
                 watcher.step("stopping")
             finally:
-                report = run.stop(grace_s=0.0 if follower.early else STOP_GRACE_S)
+                report = run.stop(grace_s=0.0 if follower.early or spec.warm else STOP_GRACE_S)
                 clock.lap("stop")
     return Launched(
         verdict=_unless_box_changed(verdict, report) if report else verdict,

@@ -37,7 +37,8 @@ def _alike(store: Store, point: Point, *, box: str) -> Iterator[str]:
 
 
 def _is_good(document: Json) -> bool:
-    return document.get("origin", "trial") == "trial" and document["verdict"]["outcome"] in _GOOD
+    shipped = document.get("origin", "trial") == "trial" and not document.get("warm")
+    return shipped and document["verdict"]["outcome"] in _GOOD
 
 
 def _comparable(flags: Mapping[str, Any]) -> dict[str, str]:
