@@ -62,6 +62,7 @@ def test_plain_invoke_serves_the_same_tasks() -> None:
     assert all(name in plain for name in names)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("words", "says"),
     [(("launhc",), "did you mean 'launch'?"), (("launch", "--piont", "x"), "did you mean '--point'?")],
