@@ -29,7 +29,7 @@ from patchbisect.report.text import (
     surely,
     together,
 )
-from patchbisect.report.words import ANSWERS, BREAK, Words, next_step, until_word, words_of
+from patchbisect.report.words import ANSWERS, BREAK, Words, counted, next_step, until_word, words_of
 from patchbisect.wire import Json
 
 # What keeps a page under a megabyte whatever the log holds: lines around the deciding one, characters of a line,
@@ -243,7 +243,7 @@ def _answer_facts(finding: Json) -> Iterator[tuple[str, str]]:
     if step := next_step(finding):
         yield "Next", step
     between = words_of(finding).between.format(good=finding["good"], bad=finding["bad"])
-    yield "Between", f"{between}, {len(finding['timeline'])} changes"
+    yield "Between", f"{between}, {counted(len(finding['timeline']), 'change')}"
 
 
 def _proof_rows(proof: Json, words: Words, *, shown: set[str]) -> Iterator[ProofRow]:

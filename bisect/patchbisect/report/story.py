@@ -11,7 +11,7 @@ from rich.text import Text
 from patchbisect.journal import Entry
 from patchbisect.report.tables import add, table
 from patchbisect.report.text import coloured, outcome, surely, together
-from patchbisect.report.words import words_of
+from patchbisect.report.words import counted, words_of
 from patchbisect.wire import Json
 
 _MOST_CHANGES = 8
@@ -98,7 +98,9 @@ def _question(asked: Json, changes: Sequence[Json]) -> str:
     settings = f" ({' '.join(given)})" if given else ""
     titles = [change["title"] for change in changes[:_MOST_CHANGES]]
     more = [f"and {len(changes) - _MOST_CHANGES} more"] if len(changes) > _MOST_CHANGES else []
-    return f"{sought}{settings}? {len(changes)} changes between them: {'; '.join([*titles, *more]) or 'none'}"
+    return (
+        f"{sought}{settings}? {counted(len(changes), 'change')} between them: {'; '.join([*titles, *more]) or 'none'}"
+    )
 
 
 def _ended(entry: Entry, step: Json, record: Json | None) -> Told:

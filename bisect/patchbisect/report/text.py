@@ -282,7 +282,8 @@ def surely(finding: Json) -> str:
     """How sure, on what it rests."""
     assumed = ", assuming that the same point always ends the same way" if finding["assumed_deterministic"] else ""
     known = f" and {finding['reused']} known before" if finding.get("reused") else ""
-    return f"{finding['confidence']:.0%} after {finding['launches']} launches{known}{assumed}"
+    launches = "1 launch" if finding["launches"] == 1 else f"{finding['launches']} launches"
+    return f"{finding['confidence']:.0%} after {launches}{known}{assumed}"
 
 
 def beside(finding: Json) -> list[tuple[str, str]]:

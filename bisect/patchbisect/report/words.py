@@ -119,3 +119,8 @@ def words_of(finding: Mapping[str, Any]) -> Words:
 def until_word(stage: str) -> str:
     """How far a start must get, in the word of ``--until``: records hold the stage."""
     return {"serving": "ready", "kv-alloc": "kv-allocated"}.get(stage, stage)
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 change``, ``2 changes``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -170,7 +170,10 @@ def conducted(
         asked = replace(asked, suspects=faulted(project, question))
         question = replace(question, findings=frozenset(asked.suspects))
         journal = begin(asked, project=project)
-    say(f"bisection {journal.identifier}: {asked.good} .. {asked.bad}, {len(question.timeline.changes)} changes")
+    from patchbisect.report.words import counted
+
+    changes = counted(len(question.timeline.changes), "change")
+    say(f"bisection {journal.identifier}: {asked.good} .. {asked.bad}, {changes}")
     finding = run_through(project, asked, question, journal=journal, plain=plain, wait_s=wait_s)
     told(finding, journal=journal, json=json)
 
