@@ -143,6 +143,17 @@ def test_a_picture_is_drawn_of_runs_and_logs(invoke: Callable[..., Said], reposi
     assert invoke("plot", "--run", B, "-o", "p.gif").code == 2
 
 
+@pytest.mark.parametrize("path", ["missing/x", "."])
+@pytest.mark.parametrize("words", [("report", "--html"), ("export-run", "last", "--out"), ("plot", "-o")])
+def test_a_file_that_cannot_be_written_is_one_clear_line(
+    invoke: Callable[..., Said], words: tuple[str, ...], path: str
+) -> None:
+    said = invoke(*words, f"{path}.png" if words[0] == "plot" and path != "." else path)
+    assert said.code == 2
+    assert "Traceback" not in said.err
+    assert "cannot be written" in said.err or "neither .png nor .svg" in said.err
+
+
 def test_watching_nothing_says_so(invoke: Callable[..., Said]) -> None:
     assert "nothing runs" in invoke("watch").err
     assert invoke("watch", "--json").json == {"running": []}

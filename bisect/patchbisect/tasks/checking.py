@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import invoke
 
 from patchbisect.tasks import workshop
-from patchbisect.tasks.face import console, emit, negative, say, task
+from patchbisect.tasks.face import console, emit, negative, say, task, writing
 from patchbisect.tasks.lab import mirror_of
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ def facts(ctx: invoke.Context, svg: str = "", json: bool = False) -> None:
     project = load_project()
     found = facts_in(project, files_at(project), mirror=mirror_of(project))
     if svg:
-        Path(svg).write_text(graph_svg(found), encoding="utf-8")
+        with writing(svg) as file:
+            file.write_text(graph_svg(found), encoding="utf-8")
         say(f"written: {svg}")
     if json:
         emit(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import invoke
 
 from patchbisect.tasks import workshop
-from patchbisect.tasks.face import console, emit, say, task
+from patchbisect.tasks.face import console, emit, say, task, writing
 
 if TYPE_CHECKING:
     from patchbisect.maintain.importing import Imported
@@ -212,7 +212,8 @@ def export(
         if target == "-":
             sys.stdout.buffer.write(data)
             return
-        Path(target).write_bytes(data)
+        with writing(target) as file:
+            file.write_bytes(data)
         where, document = target, {"mbox": target, "patches": len(queue.enabled)}
     if json:
         emit(document)

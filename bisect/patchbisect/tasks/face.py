@@ -9,12 +9,14 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import invoke
 
-from patchbisect.errors import PatchbisectError
+from patchbisect.errors import PatchbisectError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,6 +70,17 @@ def say(text: str) -> None:
     """Progress and warnings."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
+
+
+@contextmanager
+def writing(path: str) -> Iterator[Path]:
+    """Whatever cannot be written to a file that the user named is a usage error."""
+    try:
+        yield Path(path)
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be written: {error.strerror or error}", remedy="name a file in a directory of yours"
+        ) from error
 
 
 def console() -> Console:

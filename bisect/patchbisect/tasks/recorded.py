@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import invoke
 
-from patchbisect.tasks.face import console, emit, say, task
+from patchbisect.tasks.face import console, emit, say, task, writing
 
 if TYPE_CHECKING:
     from patchbisect.records import Record, Store, Wanted
@@ -189,8 +189,6 @@ def export_run(ctx: invoke.Context, run: str, out: str = "", json: bool = False)
 
     Example: invoke export-run last --out run.zip
     """
-    from pathlib import Path
-
     from patchbisect.config import load_project
     from patchbisect.records import Store
     from patchbisect.report.bundle import exported, scrubber_for
@@ -198,8 +196,8 @@ def export_run(ctx: invoke.Context, run: str, out: str = "", json: bool = False)
     project = load_project()
     store = Store.of(project)
     data = exported(store, run, scrubber=scrubber_for(project.settings))
-    path = Path(out or f"{store.resolve(run)}.zip")
-    path.write_bytes(data)
+    with writing(out or f"{store.resolve(run)}.zip") as path:
+        path.write_bytes(data)
     if json:
         emit({"id": store.resolve(run), "file": str(path), "bytes": len(data)})
         return
@@ -294,11 +292,11 @@ def report(ctx: invoke.Context, of: str = "last", html: str = "", markdown: bool
     elif not html:
         console().print(subject.text)
     if html:
-        from pathlib import Path
-
         from patchbisect.report import html as as_html
 
-        size = Path(html).write_text(as_html.rendered(subject.page), encoding="utf-8")
+        text = as_html.rendered(subject.page)
+        with writing(html) as path:
+            size = path.write_text(text, encoding="utf-8")
         say(f"{html}: {size / 1000:.0f} kB")
 
 
@@ -325,14 +323,13 @@ def plot(ctx: invoke.Context, run: list[str] | None = None, o: str = "plot.png",
 
     Example: invoke plot --run baseline --run last -o memory.png
     """
-    from pathlib import Path
-
     from patchbisect.report.plotting import plot as draw
     from patchbisect.report.sources import source
 
     store = _store()
     sources = [source(store, name, load=_whole) for name in run or ["last"]]
-    draw(sources, Path(o))
+    with writing(o) as path:
+        draw(sources, path)
     if json:
         emit({"file": o, "runs": [each.name for each in sources]})
         return
