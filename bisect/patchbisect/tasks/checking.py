@@ -45,7 +45,8 @@ def lint(ctx: invoke.Context, only: str = "", at: str = "", rules: bool = False,
     if json:
         emit({"findings": [_finding(one) for one in found], "wrong": len(wrong)})
     else:
-        for one in found:
+        # What is wrong stands last, next to the prompt.
+        for one in sorted(found, key=lambda one: (one.counts, not one.waived)):
             _show(one)
         patches = sum(name.endswith(".patch") for name in files)
         waived = sum(1 for one in found if one.waived)

@@ -209,7 +209,7 @@ class _Walker:
         after = join(*exits)
         if done is None or after is None:
             return None
-        return after | (done - (start or frozenset()))
+        return (after - _deleted(node.finalbody)) | (done - (start or frozenset()))
 
     on_TryStar = on_Try
 

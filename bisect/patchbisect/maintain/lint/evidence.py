@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from patchbisect.maintain.lint.edits import Added, blocks_of
-from patchbisect.maintain.lint.scopes import COMPREHENSIONS
+from patchbisect.maintain.lint.scopes import COMPREHENSIONS, imported, targets
 
 _DIVERTS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Pow)
@@ -103,6 +103,12 @@ def stored(node: ast.AST) -> set[str]:
             names.add(inner.id)
         elif isinstance(inner, ast.Attribute) and not isinstance(inner.ctx, ast.Load):
             names.add(f".{inner.attr}")
+        elif isinstance(inner, ast.Import | ast.ImportFrom):
+            names |= set(imported(inner))
+        elif isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler):
+            names |= {inner.name} if inner.name else set()
+        elif isinstance(inner, ast.pattern):
+            names |= {name for name, _ in targets(inner)}
     return names
 
 
