@@ -39,6 +39,8 @@ CONNECTING = (
 CAPABLE = (SYMM_MEM, "        if self.device_capability < 9:\n")
 TURNING = (RUNNER, "                    try:\n                        next(gen)\n")
 """A loop that takes from the iterator gen."""
+ASKING = ("python/sglang/srt/managers/tokenizer_manager.py", "        # Normalize the request\n")
+"""TokenizerManager.generate_request, a coroutine, at its beginning."""
 MODULE = (MIXIN, "_is_npu = is_npu()\n")
 
 
@@ -75,6 +77,10 @@ def edited(name: str, path: str, old: str, new: str, *rules: str) -> Case:
 
 def good(name: str, at: tuple[str, str], code: str, indent: int = 8) -> Case:
     return Case(name=name, at=at, code=code, indent=indent)
+
+
+def shown(expression: str) -> str:
+    return f'logger.info("%s", {expression})'
 
 
 GOOD = [
@@ -148,6 +154,30 @@ GOOD = [
         CAPABLE,
         'logger.info("%s", TORCH_SYMM_MEM_ALL_REDUCE_MAX_SIZES.get(self.device_capability))',
     ),
+    good("a loop's else", PROFILED, "for _dbg in (1, 2):\n    pass\nelse:\n    _dbg_e = 1\n" + shown("_dbg_e")),
+    good("walrus before and", PROFILED, "if num_layers and (_dbg := cell_size):\n    " + shown("_dbg")),
+    good("annotated and bound", PROFILED, "_dbg: int = cell_size\n" + shown("_dbg")),
+    good(
+        "every case of a match",
+        PROFILED,
+        "match num_layers:\n    case 1:\n        _dbg = 1\n    case _dbg:\n        pass\n" + shown("_dbg"),
+    ),
+    good("a global of its own", PROFILED, "global _dbg_g\n_dbg_g = 1\n" + shown("_dbg_g")),
+    good("a handler's own name", PROFILED, "try:\n    pass\nexcept ValueError as _dbg:\n    " + shown("_dbg")),
+    good("never taken", PROFILED, shown("effective_layer_ids if False else 0")),
+    good(
+        "suppressed",
+        PROFILED,
+        "import contextlib\nwith contextlib.suppress(Exception):\n    " + shown("effective_layer_ids"),
+    ),
+    good("an f-string in one", PROFILED, "logger.info(f\"{f'{cell_size}'} {rest_memory!r}\")"),
+    good("a function of its own", PROFILED, "def _dbg(*, a, **kw):\n    return a, kw\n" + shown("_dbg(a=cell_size)")),
+    good("the largest of some", PROFILED, shown("max([cell_size, num_layers])")),
+    good("the largest, or nothing", PROFILED, shown("max(self.server_args.__dict__, default=None)")),
+    good("the first or nothing", PROFILED, shown("(self.model_config.hf_config.architectures or [None])[0]")),
+    good("texts joined", PROFILED, shown("', '.join(str(one) for one in (1, 2))")),
+    good("values by name", PROFILED, 'logger.info("%(cell)s", {"cell": cell_size})'),
+    good("a number from text", PROFILED, shown("int('16')")),
     good("stack", PROFILED, "import traceback\ntraceback.print_stack()"),
 ]
 
@@ -309,6 +339,106 @@ BAD = [
     bad("None calculated with", BUILDING, 'logger.info("%s", dp_rank + 1)', "may-raise", runnable=True),
     bad("None's attribute", BUILDING, 'logger.info("%s", req_to_token_pool.size)', "may-raise", runnable=True),
     bad("an attribute not set yet", BUILDING, 'logger.info("%s", self.page_size)', "attribute", runnable=True),
+    bad(
+        "a try that may leave it",
+        PROFILED,
+        "try:\n    _dbg = 1 / cell_size\nexcept Exception:\n    pass\n" + shown("_dbg"),
+        "unbound",
+    ),
+    bad("a loop that may not run", PROFILED, "for _i in range(num_layers):\n    _dbg = 1\n" + shown("_dbg"), "unbound"),
+    bad(
+        "an else that a break skips",
+        PROFILED,
+        "for _i in (1, 2):\n    if _i:\n        break\nelse:\n    _dbg = 1\n" + shown("_dbg"),
+        "unbound",
+        runnable=True,
+    ),
+    bad(
+        "a comprehension's leak",
+        PROFILED,
+        shown("[_i for _i in (1, 2)]") + "\n" + shown("_i"),
+        "unbound",
+        runnable=True,
+    ),
+    bad("in a lambda", PROFILED, "_dbg = lambda: effective_layer_ids\n" + shown("_dbg()"), "unbound", runnable=True),
+    bad("walrus behind or", PROFILED, "if num_layers or (_dbg := 1):\n    " + shown("_dbg"), "unbound", runnable=True),
+    bad(
+        "walrus in a comprehension",
+        PROFILED,
+        shown("[(_dbg := _i) for _i in range(self.start_layer)]") + "\n" + shown("_dbg"),
+        "unbound",
+        runnable=True,
+    ),
+    bad("in a class's body", PROFILED, "class _Dbg:\n    a = effective_layer_ids", "unbound", runnable=True),
+    bad(
+        "in a function inside",
+        PROFILED,
+        "def _dbg():\n    return effective_layer_ids\n" + shown("_dbg()"),
+        "unbound",
+        runnable=True,
+    ),
+    bad("as a default", PROFILED, "def _dbg(a=effective_layer_ids):\n    return a", "unbound", runnable=True),
+    bad("as a decorator", PROFILED, "@effective_layer_ids\ndef _dbg(a):\n    return a", "unbound", runnable=True),
+    bad("annotated alone", PROFILED, "_dbg: int\n" + shown("_dbg"), "unbound", runnable=True),
+    bad(
+        "in finally",
+        PROFILED,
+        "try:\n    pass\nfinally:\n    " + shown("effective_layer_ids"),
+        "unbound",
+        runnable=True,
+    ),
+    bad(
+        "deleted in finally",
+        PROFILED,
+        "_dbg = 1\ntry:\n    pass\nfinally:\n    del _dbg\n" + shown("_dbg"),
+        "unbound",
+        "control-flow",
+        runnable=True,
+    ),
+    bad(
+        "a match without a default",
+        PROFILED,
+        "match num_layers:\n    case -1:\n        _dbg = 1\n" + shown("_dbg"),
+        "unbound",
+        runnable=True,
+    ),
+    bad(
+        "in a format's width",
+        PROFILED,
+        'logger.info(f"{cell_size:{effective_layer_ids}}")',
+        "unbound",
+        runnable=True,
+    ),
+    bad(
+        "imported after",
+        PROFILED,
+        shown("_dbg") + "\nimport json as _dbg\n" + shown("_dbg"),
+        "unbound",
+        runnable=True,
+    ),
+    bad(
+        "a handler's name after it",
+        PROFILED,
+        "_dbg = 1\ntry:\n    pass\nexcept ValueError as _dbg:\n    pass\n" + shown("_dbg"),
+        "unbound",
+    ),
+    bad("behind a condition", PROFILED, shown("cell_size and effective_layer_ids"), "unbound", runnable=True),
+    bad("in a coroutine", ASKING, shown("tokenized_obj"), "unbound"),
+    bad("await", ASKING, "await self.abort_all()", "control-flow", "call"),
+    bad("a lock taken", ASKING, "async with self.is_pause_cond:\n    " + shown("self.is_pause"), "control-flow"),
+    bad("length of what is asked for None", LIMITING, shown("len(max_total_tokens)"), "may-raise"),
+    bad("order of what is asked for None", LIMITING, "if max_total_tokens > 3:\n    " + shown("1"), "may-raise"),
+    bad(
+        "a number of any text",
+        PROFILED,
+        "import os\n" + shown("int(os.environ.get('SGLANG_NOT_SET', 'none'))"),
+        "may-raise",
+        runnable=True,
+    ),
+    bad("the largest of perhaps none", PROFILED, shown("max(getattr(self, 'no', []))"), "may-raise", runnable=True),
+    bad("numbers joined", PROFILED, shown("', '.join([cell_size + 1, 2])"), "may-raise", runnable=True),
+    bad("a key that is not given", PROFILED, 'logger.info("%(rest)s", {"cell": cell_size})', "format"),
+    bad("a key that % lacks", PROFILED, 'logger.info("%(rest)s" % {"cell": cell_size})', "format", runnable=True),
     bad("an import of SGLang", PROFILED, "import sglang.srt.managers.scheduler as _dbg_scheduler", "import"),
 ]
 

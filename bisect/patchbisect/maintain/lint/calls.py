@@ -32,7 +32,7 @@ _FUNCTIONS = words(
     ""
     "torch.get_default_dtype torch.distributed.is_initialized torch.distributed.is_available "
     "sys.stdout.write sys.stderr.write sys.stdout.flush sys.stderr.flush "
-    "collections.defaultdict collections.Counter collections.deque"
+    "contextlib.suppress collections.defaultdict collections.Counter collections.deque"
 )
 _METHODS = words(
     "size numel dim element_size nelement stride data_ptr is_contiguous get_device storage_offset keys values items "
@@ -61,6 +61,9 @@ _NEEDS_GROUP = words(
 )
 """They raise where the process group is not set up yet."""
 _GUARDS_OF_GROUP = ("is_initialized", "model_parallel_is_initialized")
+
+_KNOWN_MODULES = words("time torch os datetime json contextlib")
+"""Whose names the lists above give in full."""
 
 _WHY = {
     "torch.cuda.mem_get_info": "creates a CUDA context where there is none: ask torch.cuda.is_initialized() first",
@@ -188,7 +191,7 @@ def canonical(scope: Scope, function: ast.expr) -> str:
                     return f"{alias.name}.{rest}" if rest else alias.name
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
-                if (alias.asname or alias.name) == root and node.module in ("time", "torch", "os", "datetime", "json"):
+                if (alias.asname or alias.name) == root and node.module in _KNOWN_MODULES:
                     return ".".join(filter(None, (node.module, alias.name, rest)))
                 if (alias.asname or alias.name) == root and node.module.startswith("torch"):
                     return ".".join(filter(None, (node.module, alias.name, rest)))

@@ -27,6 +27,8 @@ class Evidence:
     numbers: set[str] = field(default_factory=set)
     """Operands of arithmetic or of an order, and what a number format was applied to: not None, not text."""
     divisors: set[str] = field(default_factory=set)
+    nullable: set[str] = field(default_factory=set)
+    """What SGLang asks for None right after: it can be None here."""
 
     def add(self, expression: ast.expr) -> None:
         """Take in an expression that is certainly evaluated."""
@@ -90,9 +92,18 @@ def around(added: Added, *, is_added: frozenset[int]) -> Evidence:
             if id(statement) not in is_added:
                 _pass(evidence, statement)
     later = _following(added.block[added.index + 1 :], is_added=is_added)
-    for name in ("evaluated", "numbers", "divisors"):
+    for name in ("evaluated", "numbers", "divisors", "nullable"):
         getattr(evidence, name).update(getattr(later, name))
     return evidence
+
+
+def _asked_for_none(expression: ast.expr) -> Iterator[str]:
+    """Dumps of what an expression compares with None first of all."""
+    for part in certain_parts(expression):
+        if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Is | ast.IsNot):
+            right = part.comparators[0]
+            if isinstance(right, ast.Constant) and right.value is None:
+                yield ast.dump(part.left)
 
 
 def stored(node: ast.AST) -> set[str]:
@@ -171,6 +182,9 @@ def _following(statements: Sequence[ast.stmt], *, is_added: frozenset[int]) -> E
         for expression in _heads(statement):
             seen.add(expression)
         seen.forget(changed, calls=called)
+        if not called:
+            asked = {left for head in _heads(statement) for left in _asked_for_none(head)}
+            evidence.nullable |= {left for left in asked if left in seen.evaluated}
         for name in ("evaluated", "numbers", "divisors"):
             getattr(evidence, name).update(getattr(seen, name))
         if isinstance(statement, _DIVERTS) or any(True for _ in blocks_of(statement)):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from patchbisect.maintain.lint.bound import dotted
 from patchbisect.maintain.lint.calls import Calls, canonical
 from patchbisect.maintain.lint.evidence import Evidence, format_spec
-from patchbisect.maintain.lint.formats import Placeholder, of_format_call, of_fstring, of_percent, satisfies
+from patchbisect.maintain.lint.formats import Placeholder, of_format_call, of_fstring, of_mapping, of_percent, satisfies
 from patchbisect.maintain.lint.kinds import Kind, Kinds
 from patchbisect.maintain.lint.scopes import COMPREHENSIONS, Scope, words
 
@@ -201,6 +201,10 @@ class Inspector:
             self._conversion(node, name, guards)
         elif name == "len" and node.args:
             self._of_none(node, node.args[0], guards, what="has no length")
+        elif name in ("max", "min") and len(node.args) == 1 and all(word.arg != "default" for word in node.keywords):
+            self._of_empty(node, node.args[0], guards)
+        elif _joins_text(node):
+            self._parts(node, guards)
         elif name == "divmod" and len(node.args) == 2:
             self._divisor(node, node.args[1], guards)
         if name in _EXHAUSTS:
@@ -236,8 +240,10 @@ class Inspector:
         for argument in arguments:
             self._shown(argument)
         if isinstance(template, ast.Constant) and isinstance(template.value, str) and values:
-            one_mapping = len(values) == 1 and isinstance(values[0], ast.Dict)
-            found = [] if one_mapping else of_percent(template.value, values)
+            if len(values) == 1 and isinstance(values[0], ast.Dict):
+                found = of_mapping(template.value, values[0])
+            else:
+                found = of_percent(template.value, values)
             self._placeholders(found, node, guards, into_log=True)
 
     def _conversion(self, node: ast.Call, name: str, guards: Guards) -> None:
@@ -248,6 +254,34 @@ class Inspector:
             self.report("gpu-sync", node, f"{name}() of a tensor copies it from the GPU", "Print its shape and dtype.")
         elif name in ("int", "float", "round"):
             self._of_none(node, value, guards, what=f"is nothing {name}() takes")
+            if self.kinds.of(value) is Kind.TEXT and not _is_number(value) and not guards.catches("ValueError"):
+                self._may_raise(
+                    node, f"{ast.unparse(value)} is text, and may be no number", "Print it as it is.", guards
+                )
+
+    def _of_empty(self, node: ast.Call, value: ast.expr, guards: Guards) -> None:
+        """``max`` and ``min`` of one argument raise where it is empty."""
+        length = ast.Call(func=ast.Name(id="len", ctx=ast.Load()), args=[value], keywords=[])
+        held = {ast.dump(value), ast.dump(length)} & guards.non_zero
+        filled = isinstance(value, ast.List | ast.Tuple | ast.Set) and value.elts
+        if not held and not filled and not guards.catches("ValueError"):
+            self._may_raise(node, f"{ast.unparse(value)} can be empty", "Give it default=None.", guards)
+
+    def _parts(self, node: ast.Call, guards: Guards) -> None:
+        """What ``"…".join(…)`` joins must be text."""
+        given = node.args[0]
+        parts: list[ast.expr] = []
+        if isinstance(given, ast.List | ast.Tuple):
+            parts = given.elts
+        elif isinstance(given, ast.ListComp | ast.SetComp | ast.GeneratorExp):
+            parts = [given.elt]
+        for part in parts:
+            if self.kinds.of(part) not in (Kind.TEXT, Kind.UNKNOWN) and not guards.catches("TypeError"):
+                self._may_raise(node, f"{ast.unparse(part)} is no text to be joined", "Say str(...) around it.", guards)
+
+    def _may_raise(self, node: ast.AST, why: str, remedy: str, guards: Guards) -> None:
+        if not self._cannot_raise(node, guards):
+            self.report("may-raise", node, why, remedy)
 
     # Formatting
 
@@ -265,7 +299,7 @@ class Inspector:
         if demand == "":
             self._shown(value)
             return
-        kind = self.kinds.of(value)
+        kind = self._kind_here(value)
         if satisfies(kind, demand) or guards.safe:
             return
         dump = ast.dump(value)
@@ -314,7 +348,10 @@ class Inspector:
             self.report("may-raise", node, why, "Write an f-string.")
 
     def _percent(self, node: ast.BinOp, guards: Guards) -> None:
-        if not isinstance(node.left, ast.Constant) or isinstance(node.right, ast.Dict):
+        if not isinstance(node.left, ast.Constant):
+            return
+        if isinstance(node.right, ast.Dict):
+            self._placeholders(of_mapping(str(node.left.value), node.right), node, guards)
             return
         values = list(node.right.elts) if isinstance(node.right, ast.Tuple) else [node.right]
         if not isinstance(node.right, ast.Tuple) and self.kinds.of(node.right) is Kind.OTHER:
@@ -397,6 +434,8 @@ class Inspector:
             return
         if guards.safe or ast.dump(node) in guards.exists or self._cannot_raise(node, guards):
             return
+        if _ends_are_there(value) and _constant_index(node.slice) in (0, -1):
+            return
         self.report(
             "may-raise",
             node,
@@ -406,7 +445,7 @@ class Inspector:
 
     def _of_none(self, node: ast.AST, value: ast.expr, guards: Guards, *, what: str) -> None:
         """Report an operation on something that can be None, where nothing around shows that it is not."""
-        if guards.safe or self.kinds.of(value) is not Kind.MAYBE_NONE:
+        if guards.safe or self._kind_here(value) is not Kind.MAYBE_NONE:
             return
         dump = _load(value)
         inside = f"Attribute(value={dump},"
@@ -420,6 +459,10 @@ class Inspector:
         if not shown:
             why = f"{ast.unparse(value)} can be None, which {what}"
             self.report("may-raise", node, why, f"Write `... if {ast.unparse(value)} is not None else None`.")
+
+    def _kind_here(self, value: ast.expr) -> Kind:
+        kind = self.kinds.of(value)
+        return Kind.MAYBE_NONE if kind is Kind.UNKNOWN and _load(value) in self.evidence.nullable else kind
 
     def _used_freely(self, value: ast.expr) -> bool:
         """``self.x`` that SGLang's own code of this function takes attributes of without asking."""
@@ -492,6 +535,30 @@ def _asks_locals(node: ast.AST) -> bool:
 
 def _in_locals(name: str) -> str:
     return ast.dump(ast.parse(f"locals()[{name!r}]", mode="eval").body)
+
+
+def _joins_text(node: ast.Call) -> bool:
+    function = node.func
+    is_join = isinstance(function, ast.Attribute) and function.attr == "join" and len(node.args) == 1
+    return is_join and isinstance(function, ast.Attribute) and isinstance(function.value, ast.Constant)
+
+
+def _is_number(node: ast.expr) -> bool:
+    """A literal text that ``int`` and ``float`` both take."""
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.strip("+- ").isdecimal()
+
+
+def _ends_are_there(value: ast.expr) -> bool:
+    """``x or [None]``: it has a first and a last entry."""
+    last = value.values[-1] if isinstance(value, ast.BoolOp) and isinstance(value.op, ast.Or) else value
+    return isinstance(last, ast.List | ast.Tuple) and any(not isinstance(part, ast.Starred) for part in last.elts)
+
+
+def _constant_index(node: ast.expr) -> object:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
 
 
 def _positive(value: object) -> bool:

@@ -7,6 +7,7 @@ import re
 import string
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from patchbisect.maintain.lint.kinds import NUMBERS, Kind
 
@@ -54,6 +55,20 @@ def of_percent(template: str, values: list[ast.expr]) -> list[Placeholder] | str
         )
         for match, value in zip(found, values, strict=True)
     ]
+
+
+def of_mapping(template: str, values: ast.Dict) -> list[Placeholder] | str:
+    """The placeholders of ``template % {…}``, or which key is not there."""
+    given = {key.value: value for key, value in zip(values.keys, values.values, strict=True) if _is_text(key)}
+    keys = [match["key"] for match in _PERCENT.finditer(template) if match["key"] is not None]
+    if len(given) < len(values.keys):
+        return []
+    missing = next((key for key in keys if key not in given), None)
+    return [] if missing is None else f"the format string wants {missing}, which is not given"
+
+
+def _is_text(node: ast.expr | None) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def of_format_call(template: str, node: ast.Call) -> list[Placeholder] | str:

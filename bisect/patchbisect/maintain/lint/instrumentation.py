@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from patchbisect.maintain.lint.attributes import asked_for, read_too_early, setters
 from patchbisect.maintain.lint.bound import Flow, State, constant_truth, dotted, flow_of
+from patchbisect.maintain.lint.calls import canonical
 from patchbisect.maintain.lint.edits import Added, Edits, compare
 from patchbisect.maintain.lint.evidence import Evidence, around
 from patchbisect.maintain.lint.expressions import Guards, Inspector
@@ -324,7 +325,8 @@ class _Statements:
             case ast.With():
                 for item in node.items:
                     inspector.expression(item.context_expr, guards)
-                block(node.body)
+                suppressed = {name for item in node.items for name in suppressed_by(scope, item.context_expr)}
+                block(node.body, replace(guards, caught=guards.caught | suppressed))
             case ast.Try():
                 self._try(node, block, guards)
             case ast.Import() | ast.ImportFrom():
@@ -422,6 +424,13 @@ class _Statements:
             if name.partition(".")[0] not in sys.stdlib_module_names and name not in kept:
                 why = f"imports {name}, which this file does not: it may be missing, or import this file"
                 self.judge.complain("import", node.lineno, why, _READ_THERE)
+
+
+def suppressed_by(scope: Scope, context: ast.expr) -> list[str]:
+    """What ``contextlib.suppress(…)`` takes, as the handlers of a ``try`` would."""
+    if isinstance(context, ast.Call) and canonical(scope, context.func) == "contextlib.suppress":
+        return [dotted(argument) for argument in context.args]
+    return []
 
 
 def _names_imported(node: ast.Import | ast.ImportFrom) -> list[str]:
