@@ -17,7 +17,7 @@ from patchbisect.bisection.remembering import Remembering
 from patchbisect.errors import BoxError, UsageError
 from patchbisect.journal import Journal, Sealed
 from patchbisect.model import Stage
-from patchbisect.search import Rates
+from patchbisect.search import Budget, Rates
 from patchbisect.timeline import timeline
 from patchbisect.trial import Silent
 from tests.bisection.test_running import across
@@ -154,6 +154,30 @@ class Free(World):
 
     def launched_once(self, at, **more):
         return World.launch(self, at, **more)
+
+
+def test_both_ends_and_both_parts_of_the_proof_are_launched_at_once(tmp_path):
+    """Each waits for the other one of its pair to be under way."""
+    pairs = {name: threading.Barrier(2) for name in ("ends", "proof")}
+
+    def rule(at):
+        if at.name in ("HEAD", "clean"):
+            pairs["ends"].wait(10)
+        elif at.name.startswith(("HEAD without", "clean with")):
+            pairs["proof"].wait(10)
+        return broken_by("p6")(at)
+
+    finding = found(fleet(*(Free.at(tmp_path, rule) for _ in range(2))), question(16))
+    assert finding.culprit.subject == "p6"
+    assert {step.status for step in finding.proof} == {"confirmed"}
+    assert [step.purpose for step in finding.steps[:2]] == ["bad end", "good end"]
+
+
+def test_ends_that_are_more_than_the_budget_are_launched_one_by_one(tmp_path):
+    boxes = [World.at(tmp_path, broken_by("p6")) for _ in range(2)]
+    finding = found(fleet(*boxes), question(budget=Budget(launches=3)))
+    assert finding.answer is AnswerKind.INCONCLUSIVE
+    assert finding.launches == 3
 
 
 class Dead(World):

@@ -117,6 +117,25 @@ class Course:
         """
         return self.note(spot, self.try_out(spot, purpose=purpose), purpose=purpose)
 
+    def look_side_by_side(self, wanted: Sequence[tuple[Spot, str]]) -> None:
+        """``look`` at all of these, each for its purpose, at the same time, where there are boxes and budget for it.
+
+        ``recall`` tells them then; where there is but one box nothing is done. Raises BoxError.
+        """
+        new = [(spot, purpose) for spot, purpose in wanted if not spot.unbuildable and self.recall(spot) is None]
+        left = self.budget().launches
+        if self.bench.width < len(new) or len(new) < 2 or is_spent(self.budget()) or (left and left < len(new)):
+            return
+        with ThreadPoolExecutor(max_workers=len(new), thread_name_prefix="trial") as pool:
+            futures = [pool.submit(self.try_out, spot, purpose=purpose) for spot, purpose in new]
+            try:
+                for (spot, purpose), future in zip(new, futures, strict=True):
+                    self.note(spot, future.result(), purpose=purpose)
+            except BaseException:
+                # Leaving the pool waits for its launches: they must not go on to their own end.
+                self.bench.cancel()
+                raise
+
     def try_out(self, spot: Spot, *, purpose: str, box: str = "") -> Trial | None:
         """The launch of ``look`` by itself, for another thread; None where there is nothing to launch."""
         if spot.unbuildable:

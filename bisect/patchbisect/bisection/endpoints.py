@@ -13,6 +13,8 @@ from patchbisect.trial import Trial
 # Launches of one point that show how much a number moves by itself.
 SPREAD_LAUNCHES = 3
 
+BAD_END, GOOD_END = "bad end", "good end"
+
 
 class Refused(Exception):
     """The range cannot be searched."""
@@ -30,6 +32,7 @@ def settle_ends(course: Course, ground: Ground) -> None:
     """
     bad, good = ground.end(bad=not course.question.fix), ground.end(bad=course.question.fix)
     course.judge = course.question.bad_when or course.question.target
+    course.look_side_by_side([(bad, BAD_END), (good, GOOD_END)])
     measured = _measured(course, bad) if course.question.bad_when else []
     split = [_bad_end(course, bad) if not measured else False, _good_end(course, good)]
     if course.question.bad_when:
@@ -51,7 +54,7 @@ def _measured(course: Course, spot: Spot) -> list[float]:
     threshold = course.question.bad_when
     assert threshold is not None
     for attempt in range(SPREAD_LAUNCHES):
-        _launched(course, spot, purpose="spread" if attempt else "bad end")
+        _launched(course, spot, purpose="spread" if attempt else BAD_END)
     values = _values(course, spot)
     if len(values) < SPREAD_LAUNCHES:
         raise Refused(AnswerKind.ENDPOINT_FAILED, f"the bad end does not say its {threshold.fact} each time")
@@ -92,7 +95,7 @@ def _bad_end(course: Course, spot: Spot) -> bool:
     """Whether it took more than one launch to see it fail."""
     repeats = course.question.repeats
     for attempt in range(1 + repeats):
-        trial = _launched(course, spot, purpose="bad end again" if attempt else "bad end")
+        trial = _launched(course, spot, purpose="bad end again" if attempt else BAD_END)
         if course.judge is None and not reached(trial.verdict, until=course.question.until):
             course.judge_by(_target(course, trial))
         if course.truth(spot, trial) is Observation.BAD:
@@ -112,7 +115,7 @@ def _good_end(course: Course, spot: Spot) -> bool:
     repeats = course.question.repeats
     verdicts: list[Observation | None] = []
     while len(verdicts) <= repeats:
-        trial = _launched(course, spot, purpose="good end again" if verdicts else "good end")
+        trial = _launched(course, spot, purpose="good end again" if verdicts else GOOD_END)
         verdicts.append(course.truth(spot, trial))
         if verdicts[-1] is Observation.GOOD:
             return len(verdicts) > 1
@@ -133,7 +136,8 @@ def _good_end(course: Course, spot: Spot) -> bool:
 
 
 def _launched(course: Course, spot: Spot, *, purpose: str) -> Trial:
-    trial = course.look(spot, purpose=purpose).trial
+    known = course.recall(spot) if purpose in (BAD_END, GOOD_END) else None
+    trial = (known or course.look(spot, purpose=purpose)).trial
     assert trial is not None, "an end that cannot be built is refused before"
     if trial.record and trial.verdict.outcome is Outcome.VOID:
         raise Refused(AnswerKind.ENDPOINT_FAILED, f"{spot.point.name} cannot be tested: {trial.verdict.why}")

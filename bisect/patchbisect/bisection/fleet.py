@@ -31,6 +31,8 @@ class Fleet:
         self._free = list(self.benches)
         """Boxes at rest, the one that rests longest first."""
         self._usable = set(self.benches)
+        self._reasons: dict[str, str] = {}
+        """Why each box that is left out is."""
         self._voids: Counter[str] = Counter()
         """By box: void launches in a row."""
 
@@ -93,7 +95,8 @@ class Fleet:
                 return trial
             finally:
                 self._give_back(name)
-        raise BoxError(f"box {box} is left out" if box else "no box is left", remedy="invoke doctor")
+        why = f"box {box} is left out" if box else "no box is left"
+        raise BoxError("; ".join([why, *self._reasons.values()]), remedy="invoke doctor")
 
     def _take(self, wanted: Collection[str]) -> str | None:
         """Wait for one of these boxes to be at rest; None when all of them are left out."""
@@ -122,12 +125,15 @@ class Fleet:
             if self._voids[name] < MOST_VOIDS or self._usable <= {name}:
                 return
             self._usable.discard(name)
-        self._tell_left_out(name, f"{MOST_VOIDS} launches in a row were void there, the last: {trial.verdict.why}")
+            why = f"{MOST_VOIDS} launches in a row were void there, the last: {trial.verdict.why}"
+            self._reasons[name] = why
+        self._tell_left_out(name, why)
 
     def _leave_out(self, name: str, error: BoxError) -> None:
         """Raises ``error`` where it was the last box."""
         with self._changed:
             self._usable.discard(name)
+            self._reasons[name] = error.message
             if not self._usable:
                 raise error
         self._tell_left_out(name, error.message)

@@ -19,6 +19,7 @@ def prove(
     ``needed`` are other guilty changes: "alone" is with them.
     """
     taken = _counterfactuals(ground, guilty, needed)
+    course.look_side_by_side([(ground.spot(on), "proof") for _, on, _ in taken])
     return (
         _own(course, Claim.CULPRIT_BAD, stop, Observation.BAD),
         _own(course, Claim.PARENT_GOOD, parent, Observation.GOOD),
