@@ -43,8 +43,11 @@ def once_noticed(action: Callable[[], None]) -> Iterator[OnceNoticed]:
         logger.removeHandler(handler)
 
 
-def story_repository(folder: Path, hosts: Sequence[str]) -> Path:
-    """A repository of the user's own: the queue of the demo, and boxes over SSH, by host, that can run SGLang."""
+def story_repository(folder: Path, hosts: Sequence[str], *, doomed: str = "") -> Path:
+    """A repository of the user's own: the queue of the demo, and boxes over SSH, by host, that can run SGLang.
+
+    The ``doomed`` one is given up soon after its link is lost.
+    """
     ours = load_project(ROOT)
     here = embedded.find(ours.state) or embedded.setup(
         ours.state, settings=ours.settings.embedded, progress=SetupLines()
@@ -60,7 +63,7 @@ def story_repository(folder: Path, hosts: Sequence[str]) -> Path:
             "python": str(here.python),
             "pythonpath": [str(path) for path in here.pythonpath],
             "env": dict(here.env),
-            "link-patience-s": 5.0,
+            **({"link-patience-s": 5.0} if host == doomed else {}),
         }
         for host in hosts
     }

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.box.lab import none_left
 from tests.fake_project import GOOD, OOM, PROGRAM, FakeProject, clean_environment, fake_project, with_boxes
@@ -69,7 +70,7 @@ def test_a_box_that_dies_loses_its_trial_and_the_other_finds_the_culprit(
     tmp_path: Path, machines: dict[str, Machine]
 ) -> None:
     """It dies in its second launch, while the other box is at work too."""
-    project = two_boxes(tmp_path)
+    project = two_boxes(tmp_path, doomed="b")
     found = bisected(
         project.root,
         when=lambda: len(logs := logs_on(tmp_path / "box-b")) > 1 and logs[-1].stat().st_size > 0,
@@ -83,9 +84,16 @@ def test_a_box_that_dies_loses_its_trial_and_the_other_finds_the_culprit(
     assert none_left(tmp_path / "box-a")
 
 
-def two_boxes(folder: Path) -> FakeProject:
+def two_boxes(folder: Path, *, doomed: str) -> FakeProject:
+    """The ``doomed`` one is given up soon after its link is lost; a busy machine may make the other one wait."""
     fake = fake_project(folder, guilty=9, patches=12, base=(*GOOD, *SLOW), bad=(*OOM, *SLOW))
-    return with_boxes(fake, *HOSTS, host="{box}")
+    with_boxes(fake, *HOSTS, host="{box}")
+    settings = fake.root / "invoke.yaml"
+    document = yaml.safe_load(settings.read_text())
+    for box, keys in document["patchbisect"]["boxes"].items():
+        keys["link-patience-s"] = 3.0 if box == doomed else 300.0
+    settings.write_text(yaml.safe_dump(document))
+    return fake
 
 
 @pytest.mark.full
@@ -94,7 +102,7 @@ def test_a_box_that_dies_with_a_real_server_on_it(
     tmp_path: Path, machines: dict[str, Machine], count_launch: Callable[[str], None]
 ) -> None:
     """It dies while it loads the weights of the bad end; all else happens on the other box, one server at a time."""
-    root = story_repository(tmp_path, HOSTS)
+    root = story_repository(tmp_path, HOSTS, doomed="a")
     found = bisected(
         root,
         when=lambda: any(b"Load weight begin" in log.read_bytes() for log in logs_on(tmp_path / "box-a")),
