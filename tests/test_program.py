@@ -63,6 +63,15 @@ def test_plain_invoke_serves_the_same_tasks() -> None:
 
 
 @pytest.mark.ci
+def test_plain_invoke_still_takes_another_collection_or_place(tmp_path: Path) -> None:
+    here = run(str(BIN / "invoke"), "-c", "tasks", "--list")
+    there = run(str(BIN / "invoke"), f"--search-root={ROOT}", "--list", cwd=tmp_path)
+    assert (here.returncode, there.returncode) == (0, 0), here.stderr + there.stderr
+    assert "launch" in here.stdout
+    assert "launch" in there.stdout
+
+
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("words", "says"),
     [(("launhc",), "did you mean 'launch'?"), (("launch", "--piont", "x"), "did you mean '--point'?")],

@@ -100,13 +100,18 @@ class _Usage:
             raise Exit(f"error: {message}\n  {self.face.advice(message)}", code=self.face.usage_code()) from None
 
 
+_ELSEWHERE = ("-c", "--collection", "-r", "--search-root")
+
+
 def instead_of_invoke(tasks: Collection) -> None:
     """Where plain ``invoke`` runs: these tasks with our exit codes, suggestions and completion, and the end of it.
 
     Plain ``invoke`` exits 1 for any mistake, which ``git bisect run`` takes for bad, and suggests nothing.
     """
     called = Path(sys.argv[0])
-    if called.name in ("invoke", "inv") or called.parts[-2:] == ("invoke", "__main__.py"):
+    # Where another collection or another place is asked for, only Invoke itself knows what to do.
+    elsewhere = any(word.partition("=")[0] in _ELSEWHERE for word in sys.argv[1:])
+    if not elsewhere and (called.name in ("invoke", "inv") or called.parts[-2:] == ("invoke", "__main__.py")):
         Face(name="Invoke", binary="inv[oke]", binary_names=["invoke", "inv"], namespace=tasks).run()
         sys.exit(0)
 
