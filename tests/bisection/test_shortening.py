@@ -9,6 +9,7 @@ from patchbisect.bisection.shortening import shortcut
 from patchbisect.journal import Journal
 from patchbisect.model import Stage
 from patchbisect.search import Budget
+from patchbisect.timeline import timeline
 from tests.bisection.test_running import ALL_CONFIRMED, statuses
 from tests.bisection.world import (
     DIRTY,
@@ -84,6 +85,19 @@ def test_the_search_is_short_and_the_answer_is_confirmed_by_whole_starts(tmp_pat
     proven = finding.proof[:2]
     assert [step.trial.point.name for step in proven] == whole_ones(world)
     assert not any(step.trial.warm for step in proven)
+
+
+def test_a_bad_end_that_is_started_so_anyway_is_started_once(tmp_path):
+    dummy = {"load-format": "dummy"}
+    ends = timeline(
+        point("clean", flags=dummy), point("HEAD", queue(8), flags=dummy), applies=lambda base, patches: True
+    )
+    world = World.at(tmp_path, broken_by("p6"))
+    finding = fast(world, question(timeline=ends), tmp_path)
+    assert finding.culprit.subject == "p6"
+    assert [name for name in world.launched if name.startswith("HEAD,")] == ["HEAD, warm"]
+    assert finding.launches == len(world.launched)
+    assert len({step.trial.record for step in finding.steps}) == len(finding.steps)
 
 
 def test_without_a_warm_process_the_first_start_is_whole_and_the_short_ones_are_normal(tmp_path):

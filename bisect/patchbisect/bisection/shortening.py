@@ -201,7 +201,13 @@ class _Fast:
         )
         marks = Meant(self.marks, whole=self.whole.bench)
         bench = Short(self.shorter(short.until, warm), short, marks=marks)
-        return bisect(aimed, bench, marks=marks, notify=self.notify, progress=self.progress)
+        seen = {step.trial.record: step.trial for step in self.tried} if warm else {}
+        # Where the ends are started so anyway, the bad end has shown already how it fails.
+        known = Recalled(bench, seen.values())
+        finding = bisect(aimed, known, marks=marks, notify=self.notify, progress=self.progress)
+        steps = tuple(replace(step, trial=seen.pop(step.trial.record, step.trial)) for step in finding.steps)
+        self.tried = [step for step in self.tried if not warm or step.trial.record in seen]
+        return replace(finding, steps=steps)
 
     def _budget(self, *findings: Finding) -> Budget:
         """What is left of it, also after those findings."""
