@@ -12,6 +12,6 @@ server's own Python, where launches are forked from one that has imported what t
     DIR/code.git                      bare repository that bundles are unpacked into
     DIR/trees/TREE/python/sglang/     code by content; never modified once it is there
     DIR/applied/                      what ``apply-queue`` put there for the user to look at
-    DIR/warm/KEY/                     a warm process: its socket, state and log; KEY.json is what it has learned
+    DIR/warm/KEY-FENCE/               a warm process: its socket, state and log; KEY.json is what it has learned
     DIR/runs/LAUNCH/                  working directory and TMPDIR of one launch: log, known.json, signals.json, …
 """

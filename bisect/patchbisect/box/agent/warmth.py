@@ -26,12 +26,14 @@ KEEP_KNOWN = 40
 
 
 class WarmProcess:
-    """One warm process: for one Python, and for launches whose environment is the same but for ``PER_LAUNCH``."""
+    """One warm process: for one Python, and for launches whose environment is the same but for ``PER_LAUNCH``.
 
-    def __init__(self, directory: str, key: str) -> None:
-        self.key = key
-        self.place = f"{directory}/warm/{key}"
-        self.known = f"{directory}/warm/{key}.json"
+    Its name is the key of those, and the fencing number of the lease that it serves.
+    """
+
+    def __init__(self, directory: str, name: str) -> None:
+        self.place = f"{directory}/warm/{name}"
+        self.known = f"{directory}/warm/{name.partition('-')[0]}.json"
         """What it has learned; outlives it."""
 
     @property
@@ -130,7 +132,7 @@ class Warmth:
         if path:
             shared["PYTHONPATH"] = ":".join(path)
         key = hashlib.sha256(json.dumps([python, shared, warm_code()], sort_keys=True).encode()).hexdigest()[:16]
-        one = WarmProcess(self._dir, key)
+        one = WarmProcess(self._dir, f"{key}-{self._fence}")
         os.makedirs(f"{self._dir}/warm", mode=0o700, exist_ok=True)
         with locked(f"{self._dir}/warm/lock"):
             if one.process() is None:
