@@ -350,3 +350,11 @@ def test_the_newest_come_first_where_that_is_asked(store: Store) -> None:
         store.save(record(identifier), Attachments())
     assert [document["id"] for document in store.documents(newest_first=True)] == [B, A]
     assert [document["id"] for document in store.documents(having=B.encode())] == [B]
+
+
+def test_only_what_a_record_has_is_unpacked(tmp_path):
+    store = Store(tmp_path / "runs")
+    for identifier, name in (("20260101-000000-aaaa", "../../escape"), ("../escape", "record.json")):
+        with pytest.raises(ValueError, match="not a record"):
+            store.unpack(identifier, {name: b""})
+    assert not list(tmp_path.rglob("*escape*"))

@@ -231,7 +231,8 @@ def test_a_cluster_without_what_is_needed_is_said_in_one_line(cluster: Cluster) 
     ("words", "code", "said"),
     [
         (("--scheduler", "tcp://127.0.0.1:1"), 3, "no Dask scheduler answers at tcp://127.0.0.1:1"),
-        (("--scheduler", "nonsense"), 2, "--scheduler nonsense is no address"),
+        (("--scheduler", "nonsense"), 2, "--scheduler nonsense: "),
+        (("--scheduler", "tls://127.0.0.1:1"), 2, "tls:// needs Dask's own TLS settings"),
         ((), 2, "--engine dask needs a scheduler"),
     ],
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import socket
 import tempfile
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
@@ -29,14 +28,14 @@ BOX = "box"
 _TOPIC = "patchbisect"
 """Where workers tell how their trials go."""
 
-_ANSWER_S = 10.0
+_ANSWER_S = 5.0
 """How long a scheduler may take to answer at all (seconds)."""
 
 _MOST_LINES = 1000
 
 
-def _reached(scheduler: str) -> None:
-    """Raises UsageError where Dask is not installed here, BoxError where nobody listens at that address."""
+def _reached(scheduler: str, *, role: str) -> None:
+    """Raises UsageError where Dask is not installed or set up for that address, BoxError where no scheduler answers."""
     try:
         import distributed
     except ModuleNotFoundError as error:
@@ -46,13 +45,23 @@ def _reached(scheduler: str) -> None:
         ) from error
     # What goes wrong is said by us, in one line; Dask prints a traceback for a scheduler that went away.
     logging.getLogger(distributed.__name__).setLevel(logging.CRITICAL)
-    host, _, port = scheduler.rpartition("://")[2].rpartition(":")
-    if not host or not port.isdecimal():
-        raise UsageError(f"--scheduler {scheduler} is no address", remedy="like tcp://head:8786")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
-    except OSError as error:
+        asyncio.run(_greeted(scheduler, role))
+    except (OSError, TimeoutError) as error:
         raise _nobody(scheduler, error) from error
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(
+            f"--scheduler {scheduler}: {error}", remedy="like tcp://head:8786; tls:// needs Dask's own TLS settings"
+        ) from error
+
+
+async def _greeted(scheduler: str, role: str) -> None:
+    """Connect once and leave: a client that cannot is slow to say so, and noisy."""
+    from distributed.core import connect
+    from distributed.security import Security
+
+    comm = await connect(scheduler, timeout=_ANSWER_S, **Security().get_connection_args(role))
+    await comm.close()
 
 
 def _nobody(scheduler: str, error: Exception) -> BoxError:
@@ -102,7 +111,7 @@ def workers_at(scheduler: str, *, only: Collection[str] = ()) -> Iterator[list[D
 
     Raises UsageError where one of them is not there, or none is; BoxError where no scheduler answers.
     """
-    _reached(scheduler)
+    _reached(scheduler, role="client")
     from distributed import Client
 
     try:
@@ -145,7 +154,7 @@ def serve(station: Station, scheduler: str, *, ready: Callable[[], None]) -> Non
     ``ready`` is called once the scheduler knows this worker.
     Raises BoxError where no scheduler answers, or when it goes away; UsageError where it has that worker already.
     """
-    _reached(scheduler)
+    _reached(scheduler, role="worker")
     asyncio.run(_serving(station, scheduler, ready))
 
 
