@@ -56,12 +56,12 @@ def test_the_longest_verdict_is_folded_not_cut(width: int) -> None:
 def test_every_launch_is_told_whole(width: int) -> None:
     trial = {
         "purpose": "search", "position": 5, "point": "clean + 5 of 8 (0005-log-available-memory)", "run": RUN,
-        "observation": "bad", "verdict": LONGEST, "seconds": 612.5, "reused": True,
+        "observation": "bad", "verdict": LONGEST, "seconds": 612.5, "reused": True, "warm": True,
     }  # fmt: skip
     table = shown(text.trials_table([trial]), width)
     assert max(map(len, table.splitlines())) <= width
     joined = " ".join(table.split())
-    for part in ("BAD", RUN, "hang", "(allreduce-fusion-rendezvous)", "kernel-warmup", "612.5", "known before"):
+    for part in ("BAD", RUN, "hang", "(allreduce-fusion-rendezvous)", "kernel-warmup", "612.5", "known before", "warm"):
         assert part in joined
 
 

@@ -213,6 +213,7 @@ def _step_to_json(step: Step, *, fix: bool) -> Json:
         "run": step.trial.record,
         "box": step.trial.box,
         "reused": step.trial.reused,
+        "warm": step.trial.warm,
         "observation": seen.value if seen else None,
         "verdict": {key: verdict[key] for key in shown if key in verdict},
         "seconds": step.trial.timings.get("total"),

@@ -18,6 +18,7 @@ from patchbisect.report.reading import lines_between
 from patchbisect.report.sources import Source, recorded
 from patchbisect.report.tables import printable
 from patchbisect.report.text import (
+    asides,
     beside,
     machine_words,
     observed,
@@ -290,7 +291,7 @@ def _trial_rows(trials: Sequence[Json]) -> Iterator[TrialRow]:
         seen.add(run)
         yield TrialRow(
             number=number,
-            purpose=f"{trial['purpose']}, known before" if trial.get("reused") else trial["purpose"],
+            purpose=", ".join((trial["purpose"], *asides(trial))),
             why=shortened(trial.get("why") or "", _SHORT),
             point=trial["point"],
             observation=observed(trial),

@@ -338,7 +338,7 @@ def trials_table(trials: Sequence[Json]) -> RenderableType:
     rows = [
         {
             "#": Text(str(number)),
-            "why": Text(", ".join((trial["purpose"], *_known(trial)))),
+            "why": Text(", ".join((trial["purpose"], *asides(trial)))),
             "point": Text(printable(trial["point"])),
             "told": coloured(observed(trial), observed(trial).upper().replace("UNTOLD", "-")),
             "verdict": Text(printable(outcome(trial["verdict"]))),
@@ -352,7 +352,7 @@ def trials_table(trials: Sequence[Json]) -> RenderableType:
     for row, trial in zip(rows, trials, strict=True):
         took = f", {row['s']} s" if row["s"] else ""
         where = [f"on {trial['box']}"] if several and trial.get("box") else []
-        beside = "\n".join((f"{trial['purpose']}{took}", *_known(trial), *where))
+        beside = "\n".join((f"{trial['purpose']}{took}", *asides(trial), *where))
         add(
             narrow,
             row["#"],
@@ -370,8 +370,9 @@ def observed(trial: Json) -> str:
     return trial["observation"] or ("void" if trial["verdict"]["outcome"] == "void" else "untold")
 
 
-def _known(trial: Json) -> list[str]:
-    return ["known before"] if trial.get("reused") else []
+def asides(trial: Json) -> list[str]:
+    """``known before``: no server was started; ``warm``: not started as shipped."""
+    return [words for words, so in (("known before", trial.get("reused")), ("warm", trial.get("warm"))) if so]
 
 
 def _proof(proof: Json, words: Words) -> list[RenderableType]:
