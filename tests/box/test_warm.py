@@ -118,11 +118,23 @@ SPOILS = {
 @pytest.mark.ci
 @pytest.mark.parametrize("spoils", SPOILS.values(), ids=list(SPOILS))
 def test_what_a_fork_may_not_have_is_left_to_the_launches(lab: Lab, spoils: str) -> None:
-    (lab.third / "third.py").write_text(THIRD_PARTY + spoils)
+    (lab.third / "third").mkdir()
+    (lab.third / "third.py").rename(lab.third / "third" / "__init__.py")
+    (lab.third / "third" / "__init__.py").write_text(THIRD_PARTY + spoils)
+    (lab.third / "third" / "part.py").write_text("")
+    (lab.third / "innocent.py").write_text("import os\nLOADED_BY = os.getpid()\n")
+    lab.code(
+        "one",
+        launch_server="import third.part, innocent\n"
+        + LAUNCH_SERVER.replace("**more,", '"innocent": innocent.LOADED_BY, **more,'),
+    )
     lab.told(lab.start())
     told = lab.told(lab.start())
+    assert "server" in told, told["log"]
     assert told["server"]["third"] == told["server"]["pid"]
     assert told["child"]["third"] == told["child"]["pid"]
+    (process,) = lab.box.warm()
+    assert told["server"]["innocent"] == told["child"]["innocent"] == process.pid, "what came after it is imported"
     (learned,) = [json.loads(path.read_text()) for path in (lab.box_dir / "warm").glob("*.json")]
     assert list(learned["skipped"]) == ["third"]
 

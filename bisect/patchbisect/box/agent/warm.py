@@ -23,6 +23,7 @@ import ctypes
 import gc
 import importlib
 import importlib.util
+import itertools
 import json
 import multiprocessing.util
 import os
@@ -52,7 +53,7 @@ OWN = frozenset({"sglang", "__main__", "__mp_main__", "sitecustomize", "usercust
 READ_BY_C = ("LD_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "MALLOC_", "PYTHON", "PYTORCH_")
 """Variables that are read while a library is loaded, where no Python sees it."""
 
-MOST_SKIPPED = 8
+MOST_SKIPPED = 12
 """A Python in which so many modules may not be imported ahead is not worth a warm process."""
 
 GOES_AWAY = ("/dev/nvidia", "socket:", "anon_inode:", "pipe:", "/memfd:")
@@ -247,9 +248,10 @@ class Warm:
             self._packages = self._packages or packages()
             return
         began, before = time.monotonic(), len(sys.modules)
-        for name in news:
+        for number, name in enumerate(news, 1):
             fault = self._imported(name)
             if fault:
+                self._names.update(dict.fromkeys(news[number:]))  # to be imported by this one's successor
                 self._skip(name, fault)
         self._packages = packages()
         gc.collect()
@@ -260,7 +262,8 @@ class Warm:
         say(f"{said}; unfit: {self._unfit}" if self._unfit else said)
 
     def _is_new(self, name: str) -> bool:
-        known = name in sys.modules or name in self._skipped or name in self._failed
+        parents = itertools.accumulate(name.split("."), "{}.{}".format)
+        known = name in sys.modules or name in self._failed or not self._skipped.keys().isdisjoint(parents)
         return not known and name.partition(".")[0] not in OWN
 
     def _imported(self, name: str) -> str:
