@@ -181,7 +181,7 @@ class _Build:
         self._progress = progress
         self._python = f"{home}/bin/python"
         self._wheels = f"{home}.wheels"
-        self._began = time.time()
+        self._began = time.monotonic()
         self._pip_version = (0, 0)
 
     def do(self) -> Json:
@@ -278,7 +278,7 @@ class _Build:
             "added": dict(taken),
             "wanted": self._order["wanted"],
             "base": self._order["python"],
-            "seconds": round(time.time() - self._began, 1),
+            "seconds": round(time.monotonic() - self._began, 1),
             "size_gb": round(size_of(self._home) / GIB, 6),
         }
 
