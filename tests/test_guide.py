@@ -16,6 +16,7 @@ PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in
 
 NEEDS_A_SERVER = "needs the real server: tests/sglang"
 NEEDS_SGLANG = "needs SGLang's own commits or releases: tests/upstream, tests/maintain"
+NEEDS_A_CLUSTER = "needs a Dask cluster: tests/tasks/test_cluster.py"
 ELSEWHERE = {
     "./patchbisect demo": NEEDS_A_SERVER,
     "invoke setup": "builds an environment: tests/embedded",
@@ -24,6 +25,9 @@ ELSEWHERE = {
     "./patchbisect test --full": "is what runs this",
     "invoke bisect --good upstream:v0.5.9 --bad upstream:main --carry 1,4": NEEDS_SGLANG,
     "invoke bisect --bad-set package:transformers=5.3.0": NEEDS_SGLANG,
+    "invoke bisect --boxes a,b,c": "needs several boxes: tests/bisection",
+    "invoke box.worker --scheduler tcp://10.0.0.1:8786 --box rig": NEEDS_A_CLUSTER,
+    "invoke bisect --engine dask --scheduler tcp://10.0.0.1:8786": NEEDS_A_CLUSTER,
     "invoke rebase-queue --onto v0.5.10 --dry-run": NEEDS_SGLANG,
     "invoke rebase-queue --onto v0.5.10": NEEDS_SGLANG,
     "invoke rebase-queue --continue": NEEDS_SGLANG,
