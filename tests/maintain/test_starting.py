@@ -11,6 +11,8 @@ from patchbisect.maintain.starting import SGLANG, _address, start_queue
 from tests.maintain.test_transaction import killed_at
 from tests.tiny_upstream import repository
 
+pytestmark = pytest.mark.ci
+
 SPEC = "patchbisect[lint] @ git+https://git.example.org/p.git@0123"
 
 

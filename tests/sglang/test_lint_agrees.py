@@ -30,6 +30,18 @@ IN_FULL = {
     "a missing key": "KeyError",
     "text joined with a number": "TypeError",
     "None's attribute": "AttributeError",
+    "in a function inside": "NameError",
+    "in a class's body": "NameError",
+    "a comprehension's leak": "NameError",
+    "as a default": "UnboundLocalError",
+    "an else that a break skips": "UnboundLocalError",
+    "walrus in a comprehension": "UnboundLocalError",
+    "deleted in finally": "UnboundLocalError",
+    "imported after": "UnboundLocalError",
+    "a number of any text": "ValueError",
+    "the largest of perhaps none": "ValueError",
+    "numbers joined": "TypeError",
+    "a key that % lacks": "KeyError",
 }
 CASES = {case.name: case for case in BAD}
 

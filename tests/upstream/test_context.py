@@ -12,6 +12,8 @@ from patchbisect.upstream import Mirror
 from patchbisect.upstream.context import ContextHistory
 from tests.tiny_upstream import ENGINE, LOADER, Upstream, commit, git, replaced
 
+pytestmark = pytest.mark.ci
+
 MAKES = ("engine_10 = 10\n", "engine_10 = 'theirs'\n")
 
 

@@ -174,21 +174,23 @@ def _following(statements: Sequence[ast.stmt], *, is_added: frozenset[int]) -> E
     """What SGLang's next statements evaluate, up to the first that may go elsewhere."""
     evidence = Evidence()
     changed: set[str] = set()
-    called = False
+    altered = False
     for statement in statements:
         if id(statement) in is_added:
             continue
         seen = Evidence()
         for expression in _heads(statement):
             seen.add(expression)
-        seen.forget(changed, calls=called)
-        if not called:
+        seen.forget(changed, calls=altered)
+        if not altered:
             asked = {left for head in _heads(statement) for left in _asked_for_none(head)}
             evidence.nullable |= {left for left in asked if left in seen.evaluated}
         for name in ("evaluated", "numbers", "divisors"):
             getattr(evidence, name).update(getattr(seen, name))
-        if isinstance(statement, _DIVERTS) or any(True for _ in blocks_of(statement)):
+        calls = any(isinstance(node, ast.Call) for node in ast.walk(statement))
+        if calls or isinstance(statement, _DIVERTS) or any(True for _ in blocks_of(statement)):
+            # Behind it nothing is certain: a call may raise.
             return evidence
         changed |= {name for name in stored(statement) if not name.startswith(".")}
-        called = called or any(isinstance(node, ast.Call) for node in ast.walk(statement)) or bool(stored(statement))
+        altered = altered or bool(stored(statement))
     return evidence
