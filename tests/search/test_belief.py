@@ -13,17 +13,20 @@ from patchbisect.search.belief import Belief, believe
 from patchbisect.search.rates import RateGrid, Rates
 
 NONE_PRIOR = 0.1
-GRID = RateGrid.of(pairs={(0.01, 0.9): 2.0, (0.2, 0.6): 1.0}, idle={0.1: 1.0, 0.5: 3.0})
+GRID = RateGrid.of(pairs={(0.01, 0.9): 2.0, (0.2, 0.6): 1.0}, idle={0.1: 1.0, 0.5: 3.0}, caution={(0.2, 0.6): 4.0})
 COUNTS = st.dictionaries(st.integers(0, 6), st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=7)
 
 
-def written_out(prior, counts):
-    """P(verdicts and change c guilty), summed over rate pairs; the last entry is for no culprit."""
+def written_out(prior, counts, caution=1.0):
+    """P(verdicts and change c guilty), summed over rate pairs; the last entry is for no culprit.
+
+    ``caution`` is that of the second pair.
+    """
 
     def likelihood(p_bad):
         return math.prod(p_bad(k) ** bad * (1 - p_bad(k)) ** good for k, (good, bad) in counts.items())
 
-    pairs, idle = ((0.01, 0.9, 2 / 3), (0.2, 0.6, 1 / 3)), ((0.1, 0.25), (0.5, 0.75))
+    pairs, idle = ((0.01, 0.9, 2 / 3), (0.2, 0.6, caution / 3)), ((0.1, 0.25), (0.5, 0.75))
     joint = [
         prior[c - 1] * sum(w * likelihood(lambda k, c=c, b=b, a=a: a if k >= c else b) for b, a, w in pairs)
         for c in range(1, 7)
@@ -42,6 +45,28 @@ def test_posterior_is_bayes_written_out(counts, weights):
     belief, joint = believed(prior, counts), written_out(prior, counts)
     assert np.allclose([*belief.change, belief.idle], joint / joint.sum(), atol=1e-12)
     assert belief.log_evidence == pytest.approx(math.log(joint.sum()))
+
+
+@given(counts=COUNTS)
+def test_what_is_feared_weighs_rates_by_their_caution(counts):
+    prior = np.full(6, (1 - NONE_PRIOR) / 6)
+    belief, joint, feared = believed(prior, counts), written_out(prior, counts), written_out(prior, counts, caution=4)
+    assert np.allclose(belief.feared, feared[:-1] / joint.sum(), atol=1e-12)
+    assert belief.fear == pytest.approx(feared.sum() / joint.sum())
+
+
+def test_the_rates_feared_most_are_those_of_the_likeliest_error():
+    prior = np.full(6, (1 - NONE_PRIOR) / 6)
+    assert believed(prior, {3: (4, 0), 4: (0, 4)}).feared_rates(4, 4) == (0.2, 0.6)
+    assert believed(prior, {3: (1, 0), 6: (0, 9)}).feared_rates(4, 4) == (0.01, 0.9)
+    assert believed(prior, dict.fromkeys(range(7), (9, 1))).feared_rates(6, 6) is None
+
+
+def test_what_is_dreaded_takes_more_caution_while_verdicts_agree():
+    prior = np.full(6, (1 - NONE_PRIOR) / 6)
+    agreeing, contradicting = believed(prior, {2: (2, 0), 4: (0, 2)}), believed(prior, {2: (2, 1), 4: (0, 2)})
+    assert np.all(agreeing.dreaded > agreeing.feared)
+    assert np.allclose(contradicting.dreaded, contradicting.feared)
 
 
 @given(counts=COUNTS, point=st.integers(0, 6))

@@ -1,9 +1,8 @@
-"""Which points tell most: expected information about the culprit, per launch or per second."""
+"""Which points tell most: expected information about culprit and rates, per launch or per second."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import overload
 
 import numpy as np
 
@@ -19,9 +18,9 @@ TIE = 1e-9
 NOTHING = 1e-9
 """Information, in nats, that is no more than rounding."""
 
-RATES_WEIGHT = 4.0
-"""Worth of information about the rates beside that about the culprit, and never more than the latter: whoever
-learns the rates early is fooled less by a culprit that fails now and then. Measured, see docs/search.md."""
+FOR_THE_CULPRIT = 3.0
+"""What a launch tells counts for at most so many times what it tells about the culprit: the rates are learned for its
+sake alone."""
 
 Hypothetical = Callable[[Sequence[tuple[int, bool]]], Belief]
 """The belief after some more verdicts: (point, was it BAD)."""
@@ -30,21 +29,21 @@ Branch = tuple[float, list[tuple[int, bool]], Belief]
 
 
 def information(belief: Belief) -> Floats:
-    """What one more launch tells, in nats, at each point 0..n: about the culprit, and about the rates given it."""
-    change = belief.change
-    idle_bad, idle_good = belief.idle * belief.bad_idle, belief.idle * (1 - belief.bad_idle)
-    bad_before, bad_after = change * belief.bad_before, change * belief.bad_after
-    good_before, good_after = change - bad_before, change - bad_after
-    bad = _at_points(before=bad_before, after=bad_after) + idle_bad
-    good = _at_points(before=good_before, after=good_after) + idle_good
-    log_bad = _at_points(before=_xlogx(bad_before), after=_xlogx(bad_after)) + _xlogx(idle_bad)
-    log_good = _at_points(before=_xlogx(good_before), after=_xlogx(good_after)) + _xlogx(idle_good)
-    about_culprit = log_bad - _xlogx(bad) + log_good - _xlogx(good) - _xlogx(change).sum() - _xlogx(belief.idle)
-    about_rates = _at_points(
-        before=change * (_entropy(belief.bad_before) - belief.luck_before),
-        after=change * (_entropy(belief.bad_after) - belief.luck_after),
-    )
-    told = about_culprit + np.minimum(RATES_WEIGHT * about_rates, about_culprit)
+    """What one more launch tells, in nats, at each point 0..n.
+
+    It is the expected loss of surprise at the truth, culprit and rates: the truth as it is believed, the surprise
+    as it is dreaded. So launches suit the box as it probably is, and settle first what would fool the search worst.
+    What an innocent range is like is of no interest.
+    """
+    change, dreaded, idle_bad = belief.change, belief.dreaded, belief.idle * belief.bad_idle
+    bad = _at_points(before=change * belief.bad_before, after=change * belief.bad_after) + idle_bad
+    dread = _at_points(before=dreaded * belief.dreaded_before, after=dreaded * belief.dreaded_after) + idle_bad
+    idle_luck = belief.idle * _entropy(belief.bad_idle)
+    luck = _at_points(before=change * belief.luck_before, after=change * belief.luck_after) + idle_luck
+    told = _surprise(bad, dread / (dreaded.sum() + belief.idle)) - luck
+    given_culprit = _at_points(before=change * _entropy(belief.bad_before), after=change * _entropy(belief.bad_after))
+    about_culprit = _entropy(bad) - given_culprit - idle_luck
+    told = np.minimum(told, FOR_THE_CULPRIT * about_culprit)
     return np.where(told > NOTHING, told, 0.0)
 
 
@@ -97,14 +96,12 @@ def _at_points(*, before: Floats, after: Floats) -> Floats:
     return sums + float(before.sum())
 
 
-def _entropy(p: Floats) -> Floats:
-    return -_xlogx(p) - _xlogx(1 - p)
+def _entropy(p: Floats | float) -> Floats:
+    return _surprise(p, p)
 
 
-@overload
-def _xlogx(values: Floats) -> Floats: ...
-@overload
-def _xlogx(values: float) -> float: ...
-def _xlogx(values: Floats | float) -> Floats | float:
-    logs: Floats = np.log(np.maximum(values, 1e-300))
-    return values * logs
+def _surprise(p: Floats | float, expected: Floats | float) -> Floats:
+    """The mean surprise at a verdict, in nats: BAD has probability ``p``, and ``expected`` was thought."""
+    bad: Floats = np.log(np.maximum(expected, 1e-300))
+    good: Floats = np.log(np.maximum(1 - np.asarray(expected), 1e-300))
+    return -p * bad - (1 - p) * good

@@ -12,11 +12,16 @@ from patchbisect.search.evidence import Evidence
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Changes ``first``..``last`` that only points out of reach separate; P(one of them is guilty)."""
+    """Changes ``first``..``last`` that only points out of reach separate; P(one of them is guilty).
+
+    ``doubt``: P(none of them is), where rates that ask for caution count for more. About 1 - probability when the
+    rates are known.
+    """
 
     first: int
     last: int
     probability: float
+    doubt: float
 
     @property
     def changes(self) -> tuple[int, ...]:
@@ -34,7 +39,9 @@ def leading_block(belief: Belief, closed: frozenset[int]) -> Block:
         mass = np.add.reduceat(belief.change, starts - 1)
     best = int(np.argmax(mass))
     last = int(starts[best + 1]) - 1 if best + 1 < len(starts) else changes
-    return Block(first=int(starts[best]), last=last, probability=float(mass[best]))
+    first = int(starts[best])
+    doubt = belief.fear - float(belief.feared[first - 1 : last].sum())
+    return Block(first=first, last=last, probability=float(mass[best]), doubt=max(0.0, doubt))
 
 
 def unconfirmed(block: Block, evidence: Evidence, closed: frozenset[int]) -> tuple[int, ...]:

@@ -23,9 +23,6 @@ NONE_PRIOR = 0.05
 PRIOR_FLOOR = 1e-3
 """Share of the prior spread evenly, so that no heuristic can rule a change out for good."""
 
-STEADY = 0.85
-"""Verdicts that are right less often than this leave less room for doubt, by the square of how much less."""
-
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -212,27 +209,17 @@ class CulpritSearch:
         if belief.idle >= self.confidence:
             return self._answer(belief, kind="none", candidates=(), confidence=belief.idle)
         block = leading_block(belief, closed)
-        if block.probability >= self._required(belief) and not unconfirmed(block, self._evidence, closed):
+        if block.doubt <= 1 - self.confidence and not unconfirmed(block, self._evidence, closed):
             kind: Kind = "found" if block.first == block.last else "set"
-            return self._answer(belief, kind=kind, candidates=block.changes, confidence=block.probability)
+            return self._answer(belief, kind=kind, candidates=block.changes, confidence=1 - block.doubt)
         return self._out_of_budget(belief) if self._spending.spent else None
-
-    def _required(self, belief: Belief) -> float:
-        """The probability from which somebody is blamed: the noisier the verdicts, the less doubt is left.
-
-        Rates that were guessed are trusted least where they matter most.
-        """
-        if self._rates.kind != "unknown":
-            return self.confidence
-        steadiness = min(belief.p_after, 1 - belief.p_before)
-        return 1 - (1 - self.confidence) * min(1.0, (steadiness / STEADY) ** 2)
 
     def _give_up(self, belief: Belief, closed: frozenset[int]) -> Answer:
         """No launch can tell more: only untestable points are left, or none that the budget still pays."""
         if self._costs is not None and self._spending.seconds_left < self._costs.max():
             return self._out_of_budget(belief)
         block = leading_block(belief, closed)
-        return self._answer(belief, kind="set", candidates=block.changes, confidence=block.probability)
+        return self._answer(belief, kind="set", candidates=block.changes, confidence=max(0.0, 1 - block.doubt))
 
     def _out_of_budget(self, belief: Belief) -> Answer:
         candidates = likeliest(belief, confidence=self.confidence)
@@ -263,7 +250,7 @@ class CulpritSearch:
         if self._costs is not None:
             value = np.where(self._costs <= self._spending.seconds_left, value / self._costs, 0.0)
         block = leading_block(belief, closed)
-        if block.probability >= self._required(belief):
+        if block.doubt <= 1 - self.confidence:
             sides = list(unconfirmed(block, self._evidence, closed))
             only = np.zeros_like(value)
             only[sides] = value[sides]

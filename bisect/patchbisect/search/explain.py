@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from patchbisect.search.belief import Belief
-from patchbisect.search.conclusion import leading_block, likeliest, unconfirmed
+from patchbisect.search.conclusion import Block, leading_block, likeliest, unconfirmed
 from patchbisect.search.evidence import Evidence
 
 
@@ -32,7 +32,7 @@ def _reason(moment: Moment, point: int) -> str:
     suspect = f"change {block.first}" if block.first == block.last else f"changes {block.first}-{block.last}"
     times = moment.points.count(point)
     launch = f"Point {point}" + (f", {times} times at once" if times > 1 else "")
-    if block.probability >= moment.confidence and point in unconfirmed(block, evidence, moment.closed):
+    if block.doubt <= 1 - moment.confidence and point in unconfirmed(block, evidence, moment.closed):
         wanted = "bad" if point == block.last else "good"
         return f"{launch}: {suspect} must not be blamed before its own side was seen {wanted}."
     good, bad = evidence.good(point), evidence.bad(point)
@@ -58,5 +58,17 @@ def _known(moment: Moment) -> str:
     bear = "bears" if suspected == 1 else "bear"
     return (
         f"{suspected} of {changes} changes {bear} {moment.confidence:.0%} of the suspicion, "
-        f"{which} {block.probability:.0%}{nothing}."
+        f"{which} {block.probability:.0%}{nothing}.{_doubted(belief, block)}"
     )
+
+
+def _doubted(belief: Belief, block: Block) -> str:
+    """How sure an answer could be, once it bears most of the suspicion and the rates are not known."""
+    if block.probability < 0.5 or len(belief.grid.before) == 1:
+        return ""
+    error = belief.feared_rates(block.first, block.last)
+    case = "nothing is guilty"
+    if error is not None:
+        case = f"launches fail {error[0]:.0%} before the culprit, {error[1]:.0%} after it"
+    sure = max(0.0, 1 - block.doubt)
+    return f" An answer now could claim {sure:.0%}; the error feared most: {case}."

@@ -15,6 +15,9 @@ from patchbisect.errors import UsageError
 Floats = NDArray[np.float64]
 
 
+Pair = tuple[float, float]
+"""P(BAD) before and after the culprit."""
+
 LOG_ZERO = -1e6
 """Stands for log 0, so that zero times it is zero."""
 
@@ -23,7 +26,8 @@ LOG_ZERO = -1e6
 class RateGrid:
     """A discrete prior over what the rates may be.
 
-    ``before[j]``, ``after[j]``: P(BAD) without and with the culprit, with log weight ``log_weight[j]``.
+    ``before[j]``, ``after[j]``: P(BAD) without and with the culprit, with log weight ``log_weight[j]``;
+    ``caution[j]``: how much blaming the wrong change counts if these are the rates.
     ``idle[i]``: P(BAD) at every point when nothing is guilty, with log weight ``log_idle_weight[i]``.
     ``log_table[j]``: log P of GOOD before, BAD before, GOOD after, BAD after; ``log_idle_table[i]``: of GOOD, BAD.
     ``outlook``: rows before, after, and the entropies of a launch before and after, in nats.
@@ -32,6 +36,7 @@ class RateGrid:
     before: Floats
     after: Floats
     log_weight: Floats
+    caution: Floats
     idle: Floats
     log_idle_weight: Floats
     log_table: Floats
@@ -39,8 +44,13 @@ class RateGrid:
     outlook: Floats
 
     @classmethod
-    def of(cls, *, pairs: Mapping[tuple[float, float], float], idle: Mapping[float, float]) -> RateGrid:
-        """From (before, after) -> weight, and idle rate -> weight; the weights need not sum to one."""
+    def of(
+        cls, *, pairs: Mapping[Pair, float], idle: Mapping[float, float], caution: Mapping[Pair, float] | None = None
+    ) -> RateGrid:
+        """From (before, after) -> weight, and idle rate -> weight; the weights need not sum to one.
+
+        ``caution`` is 1 for pairs that it does not name.
+        """
         before, after = np.array(list(pairs)).T
         weight, idle_weight = np.array(list(pairs.values())), np.array(list(idle.values()))
         rate = np.array(list(idle))
@@ -49,6 +59,7 @@ class RateGrid:
             before=before,
             after=after,
             log_weight=np.log(weight / weight.sum()),
+            caution=np.array([(caution or {}).get(pair, 1.0) for pair in pairs]),
             idle=rate,
             log_idle_weight=np.log(idle_weight / idle_weight.sum()),
             log_table=np.stack(logs, axis=1),
@@ -99,29 +110,44 @@ def _point_grid(p_before: float, p_after: float) -> RateGrid:
     return RateGrid.of(pairs={(p_before, p_after): 1.0}, idle={p_before: 0.5, p_after: 0.5})
 
 
-PAIRS = {
+PAIRS: dict[Pair, float] = {
     (0.002, 0.998): 12.0,
-    (0.002, 0.90): 2.5,
-    (0.002, 0.70): 0.3,
-    (0.002, 0.50): 10.0,
-    (0.002, 0.30): 0.15,
-    (0.05, 0.95): 1.3,
-    (0.10, 0.90): 4.0,
-    (0.20, 0.80): 4.5,
-    (0.30, 0.70): 0.25,
-    (0.05, 0.998): 0.2,
-    (0.20, 0.998): 0.1,
+    (0.002, 0.90): 11.0,
+    (0.002, 0.70): 0.35,
+    (0.002, 0.50): 1.9,
+    (0.002, 0.30): 0.12,
+    (0.05, 0.95): 3.6,
+    (0.10, 0.90): 6.5,
+    (0.20, 0.80): 1.8,
+    (0.30, 0.70): 0.2,
+    (0.05, 0.998): 0.3,
+    (0.20, 0.998): 0.2,
 }
-"""(before, after) -> weight when nothing is known: most boxes are clean, and where one is not, failing every other
-time fools a search most, so that weighs more than it is common. Fitted to simulated worlds (docs/search.md); steps
-below 0.28 are taken for no culprit at all, since telling them apart costs hundreds of launches."""
+"""Rates -> how common they are, when nothing is known: most boxes are clean or nearly so. Fitted to simulated worlds
+(docs/search.md); steps below 0.28 are taken for no culprit at all, since telling them apart costs hundreds of
+launches."""
+CAUTION: dict[Pair, float] = {
+    (0.002, 0.90): 0.7,
+    (0.002, 0.70): 3.3,
+    (0.002, 0.50): 10.0,
+    (0.002, 0.30): 3.3,
+    (0.05, 0.95): 0.7,
+    (0.10, 0.90): 0.5,
+    (0.20, 0.80): 1.2,
+    (0.30, 0.70): 1.0,
+    (0.05, 0.998): 0.7,
+    (0.20, 0.998): 1.0,
+}
+"""Rates -> how much a wrong answer counts there, beside one on a clean box. A culprit that fails every other time is
+rare and fools a search most: it often looks innocent, and whatever comes after it guilty. Fitted with PAIRS, so that
+at most one answer in ten is wrong wherever the rates are listed, and over the mix one in twenty."""
 IDLE = {0.02: 0.2, 0.05: 0.2, 0.10: 0.2, 0.20: 0.15, 0.35: 0.1, 0.5: 0.05, 0.7: 0.05, 0.95: 0.05}
 """P(BAD) -> weight when nothing in the range is guilty."""
 
 
 @lru_cache(maxsize=1)
 def _unknown_grid() -> RateGrid:
-    return RateGrid.of(pairs=PAIRS, idle=IDLE)
+    return RateGrid.of(pairs=PAIRS, idle=IDLE, caution=CAUTION)
 
 
 def _log(values: Floats) -> Floats:

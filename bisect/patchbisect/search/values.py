@@ -44,7 +44,8 @@ class Answer:
     culprit: int | None
     candidates: tuple[int, ...]
     confidence: float
-    """Probability that the answer is right; for ``budget``, that the culprit is among the candidates."""
+    """Probability that the answer is right, rates that fool a search most counted for more than they are likely; for
+    ``budget``, that the culprit is among the candidates."""
     weights: tuple[float, ...] = ()
     """Probability of each candidate, in their order."""
     assumed_deterministic: bool = False
