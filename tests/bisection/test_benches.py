@@ -84,11 +84,31 @@ class Worn(Replaced):
         return super().launch(at, **more)
 
 
-def test_only_what_ran_on_the_box_that_drifted_is_lost(tmp_path):
+def test_only_what_ran_on_the_box_that_drifted_is_lost_and_the_other_goes_on(tmp_path):
     steady, worn = World.at(tmp_path, broken_by("p21")), Worn.at(tmp_path, broken_by("p21"))
-    finding = found(fleet(steady, worn), question(32))
-    assert finding.answer is AnswerKind.INCONCLUSIVE
+    said = []
+    finding = found(fleet(steady, worn), question(32), notify=said.append)
+    assert finding.culprit.subject == "p21"
     assert set(finding.lost) == {step.trial.record for step in finding.steps if step.trial.box == "box1"}
+    assert {step.observation for step in finding.steps if step.trial.box == "box1"} == {None}
+    assert {step.trial.box for step in finding.proof} == {"box0"}
+    assert finding.launches == len(steady.launched) + len(worn.launched)
+    assert [text for text in said if text.endswith("going on without box box1")]
+
+
+def test_when_every_box_has_drifted_that_is_the_answer(tmp_path):
+    finding = found(fleet(*(Worn.at(tmp_path, broken_by("p21")) for _ in range(2))), question(32))
+    assert finding.answer is AnswerKind.INCONCLUSIVE
+    assert set(finding.lost) == {step.trial.record for step in finding.steps}
+
+
+def test_what_was_launched_before_a_box_drifted_leads_to_the_same_answer_again(tmp_path):
+    steady, worn = World.at(tmp_path, broken_by("p21")), Worn.at(tmp_path, broken_by("p21"))
+    journal = journal_in(tmp_path)
+    finding = conduct(question(32), fleet(steady, worn), journal=journal, store=steady.store)
+    again = conduct(question(32), Shut(steady), journal=Sealed(journal.path), store=steady.store)
+    assert finding.lost
+    assert (again.culprit, again.lost) == (finding.culprit, ())
 
 
 class Running(World):
@@ -312,9 +332,10 @@ class DyingChanged(Replaced):
 
 def test_what_a_box_said_before_it_changed_and_died_does_not_count(tmp_path):
     steady, dying = World.at(tmp_path, broken_by("p21")), DyingChanged.at(tmp_path, broken_by("p21"))
-    finding = found(fleet(steady, dying), question(32))
-    assert finding.answer is AnswerKind.INCONCLUSIVE
-    assert "box box1 cannot show whether clean still ends as it did" in finding.reason
+    said = []
+    finding = found(fleet(steady, dying), question(32), notify=said.append)
+    assert finding.culprit.subject == "p21"
+    assert any("box box1 cannot show whether clean still ends as it did" in text for text in said)
     assert set(finding.lost) == {step.trial.record for step in finding.steps if step.trial.box == "box1"}
 
 

@@ -148,6 +148,9 @@ class World:
     def rest(self, seconds: float) -> None:
         self.rested.append(seconds)
 
+    def forgo(self, box: str) -> bool:
+        return False
+
     def cancel(self) -> None:
         self.cancelled.set()
 

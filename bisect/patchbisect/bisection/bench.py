@@ -67,6 +67,9 @@ class Bench(Reading, Protocol):
     def rest(self, seconds: float) -> None:
         """Wait before a launch is tried again."""
 
+    def forgo(self, box: str) -> bool:
+        """Launch nothing on that box any more; False where there is no other."""
+
     def cancel(self) -> None:
         """End what other threads launch, or rest for, soon and cleanly: they raise KeyboardInterrupt."""
 
@@ -95,6 +98,9 @@ class Around:
 
     def rest(self, seconds: float) -> None:
         self.inner.rest(seconds)
+
+    def forgo(self, box: str) -> bool:
+        return self.inner.forgo(box)
 
     def cancel(self) -> None:
         self.inner.cancel()
@@ -154,6 +160,9 @@ class OnRig:
 
     def rest(self, seconds: float) -> None:
         self.watcher.rest(seconds)
+
+    def forgo(self, box: str) -> bool:
+        return False
 
     def cancel(self) -> None:
         self.watcher.stop()
@@ -239,6 +248,11 @@ class Journaled(Around):
         )
         return trial
 
+    def has(self, content: str, *, purpose: str) -> bool:
+        """Whether the journal has a trial of it for that purpose that nobody has asked for yet."""
+        with self._lock:
+            return any(entry.data["purpose"] == purpose for entry in self._waiting.get(content, ()))
+
     def around(self, inner: Bench) -> Journaled:
         """The same journal around another bench."""
         other = copy.copy(self)
@@ -248,6 +262,15 @@ class Journaled(Around):
     def _note(self, event: str, **data: object) -> None:
         with self._lock:
             self.journal.append(event, **data)
+
+
+def in_journal(bench: Bench, content: str, *, purpose: str) -> bool:
+    """Whether a launch of it for that purpose would come from the journal."""
+    while isinstance(bench, Around):
+        if isinstance(bench, Journaled):
+            return bench.has(content, purpose=purpose)
+        bench = bench.inner
+    return False
 
 
 def left_running(journal: Journal) -> list[Entry]:

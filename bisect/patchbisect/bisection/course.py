@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from patchbisect.bisection.bench import Bench
+from patchbisect.bisection.bench import Bench, in_journal
 from patchbisect.bisection.finding import Question, Step, Unbuildable, opposite
 from patchbisect.bisection.ground import Spot
 from patchbisect.bisection.judging import Judge, is_transient
@@ -41,6 +41,11 @@ class Seen:
     trial: Trial | None = None
 
 
+def paid_s(seen: Seen) -> float:
+    """Seconds of a box that it cost."""
+    return seen.trial.timings.get("total", 0.0) if seen.trial and not seen.trial.reused else 0.0
+
+
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -50,6 +55,8 @@ class Searching(Protocol, Generic[Key]):
     def ask(self, parallel: int = 1) -> list[Key]: ...
 
     def tell(self, k: Key, observation: Observation, /, *, seconds: float = 0.0) -> None: ...
+
+    def withdraw(self, k: Key, /) -> None: ...
 
     def explain(self) -> str: ...
 
@@ -72,12 +79,17 @@ class Progress:
 
 
 class Drifted(Exception):
-    """The machine is no longer what it was; ``lost`` are the records that say nothing any more."""
+    """The machine is no longer what it was: ``box``, which is not used any more, unless it is ``alone``.
 
-    def __init__(self, reason: str, lost: tuple[str, ...]) -> None:
+    ``lost`` are the records that say nothing any more.
+    """
+
+    def __init__(self, reason: str, lost: tuple[str, ...], *, box: str, alone: bool) -> None:
         super().__init__(reason)
         self.reason = reason
         self.lost = lost
+        self.box = box
+        self.alone = alone
 
 
 class Course:
@@ -105,6 +117,8 @@ class Course:
         self.sentinels: tuple[tuple[Spot, Observation], ...] = ()
         """Both ends with what they are known to say."""
         self._tried: list[tuple[Spot, Trial | None]] = []
+        self._withdrawn: set[str] = set()
+        """Records that say nothing any more."""
         self._sound: dict[str, int] = {}
         """By box: so many launches were made before the last sentinels there that were as they should be."""
         self._machines: dict[str, Machine] = {}
@@ -116,6 +130,11 @@ class Course:
         Raises BoxError when the box will not serve.
         """
         return self.note(spot, self.try_out(spot, purpose=purpose), purpose=purpose)
+
+    def looked_up(self, spot: Spot, *, purpose: str) -> Iterator[Seen]:
+        """What the journal has of the spot for that purpose and nobody has asked for."""
+        while spot.content and in_journal(self.bench, spot.content, purpose=purpose):
+            yield self.look(spot, purpose=purpose)
 
     def look_side_by_side(self, wanted: Sequence[tuple[Spot, str]]) -> None:
         """``look`` at all of these, each for its purpose, at the same time, where there are boxes and budget for it.
@@ -131,6 +150,8 @@ class Course:
             try:
                 for (spot, purpose), future in zip(new, futures, strict=True):
                     self.note(spot, future.result(), purpose=purpose)
+            except Drifted:
+                raise
             except BaseException:
                 # Leaving the pool waits for its launches: they must not go on to their own end.
                 self.bench.cancel()
@@ -159,8 +180,8 @@ class Course:
             self.notify(f"void: {trial.verdict.why}; once more in {pauses[0]:g} s")
             self.bench.rest(pauses[0])
 
-    def note(self, spot: Spot, trial: Trial | None, *, purpose: str, why: str = "") -> Seen:
-        """Write down what ``try_out`` gave."""
+    def note(self, spot: Spot, trial: Trial | None, *, purpose: str, why: str = "", watch: bool = True) -> Seen:
+        """Write down what ``try_out`` gave; ``watch`` whether its machine is still the same."""
         self._tried.append((spot, trial))
         if trial is not None:
             observation = self.observed(spot, trial)
@@ -168,7 +189,7 @@ class Course:
                 Step(purpose=purpose, position=spot.position, observation=observation, trial=trial, why=why)
             )
             # A machine that changes under its sentinels is noticed at its next launch: none of them starts others.
-            if not trial.reused and purpose != SENTINEL:
+            if watch and not trial.reused and purpose != SENTINEL:
                 self._watch_machine(trial)
         return self._seen(spot, trial)
 
@@ -206,7 +227,15 @@ class Course:
             for index, step in enumerate(self.steps)
             if step.trial.record and box in ("", step.trial.box) and index >= self._sound.get(step.trial.box, 0)
         )
-        raise Drifted(f"{why}, and {found}: {len(lost)} launches do not count", lost)
+        alone = not self.bench.forgo(box)
+        raise Drifted(f"{why}, and {found}: {len(lost)} launches do not count", lost, box=box, alone=alone)
+
+    def withdraw(self, records: Collection[str]) -> None:
+        """What these records said does not count any more; what they cost does."""
+        self._withdrawn.update(records)
+        self.steps = [
+            replace(step, observation=None) if step.trial.record in self._withdrawn else step for step in self.steps
+        ]
 
     def believe(self, trial: Trial, *, sure: float) -> None:
         """Note how sure the search was after it was told of ``trial``."""
@@ -244,6 +273,8 @@ class Course:
 
     def observed(self, spot: Spot, trial: Trial) -> Observation | None:
         """What the search is told: BAD is "as at the far end", which is the good one where a repair is sought."""
+        if trial.record in self._withdrawn:
+            return None
         truth = self.truth(spot, trial)
         return opposite(truth) if truth and self.question.fix else truth
 
@@ -257,8 +288,9 @@ class Course:
         ]
 
     def evidence(self) -> list[Seen]:
-        """Every observation so far, in its order."""
-        return [self._seen(spot, trial) for spot, trial in self._tried]
+        """Every observation so far that still counts, in its order."""
+        tried = ((spot, trial) for spot, trial in self._tried if trial is None or trial.record not in self._withdrawn)
+        return [self._seen(spot, trial) for spot, trial in tried]
 
     def recall(self, spot: Spot, wanted: Observation | None = None) -> Seen | None:
         """The first observation of what the spot runs; with ``wanted`` the first that says so."""
@@ -341,17 +373,32 @@ def drive(
     purpose: str,
     sure: Callable[[], float] | None = None,
     before: Callable[[], None] = lambda: None,
+    instead: Callable[[], bool] = lambda: False,
 ) -> None:
     """Ask, launch on as many boxes as there are, tell, until the search has nothing more to ask.
 
-    ``sure`` gives P(guilty) of the likeliest change; ``before`` is called before each ask. Raises BoxError when no box
-    will serve.
+    ``sure`` gives P(guilty) of the likeliest change; ``before`` is called before each ask. ``instead`` tells
+    what the journal has of this search and was not asked for, before anything else is launched; whether there was any.
+    Raises BoxError when no box will serve.
     """
     width = course.bench.width
     with ThreadPoolExecutor(max_workers=width, thread_name_prefix="trial") as pool:
         crew: _Crew[Key] = _Crew(course, pool=pool if width > 1 else None, width=width)
         try:
-            _work(course, search, crew, place=place, changes=changes, purpose=purpose, sure=sure, before=before)
+            _work(
+                course,
+                search,
+                crew,
+                place=place,
+                changes=changes,
+                purpose=purpose,
+                sure=sure,
+                before=before,
+                instead=instead,
+            )
+        except Drifted as drift:
+            crew.gather(without=drift.box)
+            raise
         except BaseException:
             # Leaving the pool waits for its launches: they must not go on to their own end.
             course.bench.cancel()
@@ -368,18 +415,23 @@ def _work(
     purpose: str,
     sure: Callable[[], float] | None,
     before: Callable[[], None],
+    instead: Callable[[], bool],
 ) -> None:
     while True:
         before()
         asked = search.ask(crew.free) if crew.free else []
+        if any(not in_journal(course.bench, place(key).content, purpose=purpose) for key in asked) and instead():
+            # Boxes side by side were given other points then: which ones depends on which of them was done first.
+            for key in asked:
+                search.withdraw(key)
+            continue
         why = search.explain() if asked else ""
         for key in asked:
             crew.send(key, place(key), purpose=purpose, why=why)
         if not crew.busy:
             return
         for key, seen in crew.home():
-            seconds = seen.trial.timings.get("total", 0.0) if seen.trial and not seen.trial.reused else 0.0
-            search.tell(key, seen.observation, seconds=seconds)
+            search.tell(key, seen.observation, seconds=paid_s(seen))
             if sure and seen.trial:
                 course.believe(seen.trial, sure=sure())
         course.report(search, changes=changes)
@@ -416,3 +468,14 @@ class _Crew(Generic[Key]):
         for future in done:
             key, spot, purpose, why = self._out.pop(future)
             yield key, self.course.note(spot, future.result(), purpose=purpose, why=why)
+
+    def gather(self, *, without: str) -> None:
+        """Note what is still out when it comes home, but for what ran on the box ``without``; the search is over.
+
+        Whether a machine changed meanwhile is noticed at its next launch.
+        """
+        for future, (_, spot, purpose, why) in self._out.items():
+            trial = future.result()
+            if trial is None or trial.box != without:
+                self.course.note(spot, trial, purpose=purpose, why=why, watch=False)
+        self._out.clear()

@@ -54,6 +54,16 @@ class Fleet:
     def rest(self, seconds: float) -> None:
         self._first.rest(seconds)
 
+    def forgo(self, box: str) -> bool:
+        with self._changed:
+            if not box or self._usable <= {box}:
+                return False
+            self._usable.discard(box)
+            self._reasons.setdefault(box, f"box {box} is no longer what it was")
+            self._free = [name for name in self._free if name != box]
+            self._changed.notify_all()
+        return True
+
     def cancel(self) -> None:
         for bench in self.benches.values():
             bench.cancel()

@@ -71,12 +71,18 @@ class _Bisection:
             return self._finding(
                 AnswerKind.NONE, "both ends run the same code with the same settings: there is nothing to find"
             )
-        try:
-            return self._searched()
-        except Refused as refusal:
-            return self._finding(refusal.answer, refusal.reason)
-        except Drifted as drift:
-            return self._finding(AnswerKind.INCONCLUSIVE, drift.reason, lost=drift.lost)
+        lost: tuple[str, ...] = ()
+        while True:
+            try:
+                return replace(self._searched(), lost=lost)
+            except Refused as refusal:
+                return self._finding(refusal.answer, refusal.reason, lost=lost)
+            except Drifted as drift:
+                lost += drift.lost
+                if drift.alone:
+                    return self._finding(AnswerKind.INCONCLUSIVE, drift.reason, lost=lost)
+                self.course.notify(f"{drift.reason}; going on without box {drift.box}")
+                self.course.withdraw(drift.lost)
 
     def _searched(self) -> Finding:
         settle_ends(self.course, self.ground)

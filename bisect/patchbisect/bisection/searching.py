@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from patchbisect.bisection.course import Course, drive
+from patchbisect.bisection.course import Course, drive, paid_s
 from patchbisect.bisection.ground import Ground, On, Spot
 from patchbisect.search import Answer, CulpritSearch, CulpritSet
 
@@ -50,12 +50,20 @@ def search_line(
             if stop.on == seen.spot.on or (stop.content and stop.content == seen.spot.content):
                 search.tell(index, seen.observation)
                 break
+
+    def told_from_journal() -> bool:
+        found = [(index, seen) for index, stop in enumerate(stops) for seen in course.looked_up(stop, purpose=purpose)]
+        for index, seen in found:
+            search.tell(index, seen.observation, seconds=paid_s(seen))
+        return bool(found)
+
     drive(
         course,
         search,
         place=lambda index: stops[index],
         changes=len(stops) - 1,
         purpose=purpose,
+        instead=told_from_journal,
         sure=lambda: float(search.posterior().max()),
         before=lambda: search.reprice(course.costs(stops)),
     )

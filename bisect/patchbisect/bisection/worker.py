@@ -86,6 +86,9 @@ class OnWorker(OnDesk):
         if self._cancelled.wait(seconds):
             raise KeyboardInterrupt
 
+    def forgo(self, box: str) -> bool:
+        return False
+
     def cancel(self) -> None:
         self._cancelled.set()
 
