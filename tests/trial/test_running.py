@@ -15,6 +15,7 @@ from patchbisect.errors import BoxError
 from patchbisect.model import Outcome, Persistence, Signals, Stage, Verdict
 from patchbisect.trial import Silent, Stoppable
 from patchbisect.trial.following import Follower
+from patchbisect.trial.recording import _cleaned
 from patchbisect.trial.running import _provenance, _unless_wrong_code
 
 LOG = Path(__file__).parents[1] / "startup" / "cases" / "cpu" / "01b-success-warm.log"
@@ -111,3 +112,11 @@ def test_other_code_than_was_asked_for_is_a_permanent_void() -> None:
     assert _unless_wrong_code(ready, right, CODE) is ready
     for wrong in ({**right, "tree": "x" * 40}, {**right, "sglang": "/usr/lib/sglang/__init__.py"}):
         assert _unless_wrong_code(ready, wrong, CODE).persistence is Persistence.PERMANENT
+
+
+def test_no_secret_is_left_in_what_was_found_of_a_hang() -> None:
+    found = {"stacks": {"7": "key=s3cr3t-value"}, "processes": [{"pid": 7, "title": "serve --api-key s3cr3t-value"}]}
+    assert _cleaned(found, ["s3cr3t-value"]) == {
+        "stacks": {"7": "key=***"},
+        "processes": [{"pid": 7, "title": "serve --api-key ***"}],
+    }
