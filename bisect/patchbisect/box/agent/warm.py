@@ -187,7 +187,6 @@ class Warm:
             self._order: Json = json.load(file)
         self._listener = socket.socket(fileno=listener)
         self._env = dict(os.environ)
-        self._path = sys.path[:]
         self._reads = Reads()
         self._launches: dict[int, int] = {}
         """Supervisor → what its launch looked for."""
@@ -515,7 +514,8 @@ class Zygote:
         except BaseException:
             os._exit(70)
         forget_the_warm_process()
-        sys.path[0:1] = [""]
+        if not is_safe_path():
+            sys.path[0] = ""
         sys.argv, code = ["-c", "--multiprocessing-fork"], request["code"]
         sys.orig_argv = [sys.executable, "-c", code, "--multiprocessing-fork"]
         return lambda: exec(compile(code, "<string>", "exec"), vars(sys.modules["__main__"]))
@@ -580,11 +580,16 @@ def in_front_of(warm: str, launch: str) -> list[str]:
 
 def begin_path(in_front: Sequence[str], cwd: str) -> None:
     """``sys.path`` as ``python -m`` has it: the working directory, PYTHONPATH, and what site made of the rest."""
-    safe = getattr(sys.flags, "safe_path", False)
-    sys.path[0 if safe else 1 : 0 if safe else 1] = in_front
-    if not safe:
+    first = 0 if is_safe_path() else 1
+    sys.path[first:first] = in_front
+    if not is_safe_path():
         sys.path[0] = cwd
     importlib.invalidate_caches()
+
+
+def is_safe_path() -> bool:
+    """Whether Python was told to put no directory of the program's own in front (3.11)."""
+    return bool(getattr(sys.flags, "safe_path", False))
 
 
 def forget_the_warm_process() -> None:
