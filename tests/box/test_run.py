@@ -18,7 +18,7 @@ from patchbisect.box.agent.launching import says_no_program
 from patchbisect.box.agent.rundir import RunDir
 from patchbisect.box.failures import CannotLaunch, NoSuchLaunch
 from patchbisect.model import Signals
-from tests.box.lab import Story, alive, launch, leased, listen, settings_for, until_log
+from tests.box.lab import FAKE_SERVER, Story, alive, launch, leased, listen, settings_for, until_log
 
 
 def state_of(box: Box, run_id: str) -> dict[str, int]:
@@ -387,3 +387,11 @@ def test_secrets_reach_the_server_and_no_file_and_no_log_copy(tmp_path: Path) ->
             content = path.read_bytes()
             assert token.encode() not in content, path
             assert key.encode() not in content, path
+
+
+def test_who_joins_a_launch_again_sees_no_secret_either(box: Box) -> None:
+    key = "sk-swordfish-42"
+    argv = (sys.executable, FAKE_SERVER, "--api-key", key, "--line", f"args: api_key='{key}'")
+    spec = LaunchSpec("joined", argv)
+    box.start(spec)
+    assert listen(box.rejoin(spec)).log == f"args: api_key='{'*' * len(key)}'\n".encode()

@@ -328,7 +328,7 @@ class Box:
         settings = self.settings
         env = with_gpus({**settings.env, **spec.env, **spec.secret_env}, settings.gpus)
         also = (*settings.secrets, *spec.secret_env)
-        secrets = secret_values(spec.argv, env, also=also)
+        secrets = self._secrets(spec)
         in_front = (spec.code.path,) if spec.code else ()
         hide = Redactor(secrets).text
         shown = {
@@ -352,6 +352,15 @@ class Box:
             },
         )
         return Run(self, spec.launch_id, secrets=secrets)
+
+    def rejoin(self, spec: LaunchSpec) -> Run:
+        """The launch of ``spec``, which an earlier client started. Raises NoSuchLaunch."""
+        return self.attach(spec.launch_id, secrets=self._secrets(spec))
+
+    def _secrets(self, spec: LaunchSpec) -> tuple[str, ...]:
+        """What must not be shown of that launch."""
+        env = {**self.settings.env, **spec.env, **spec.secret_env}
+        return secret_values(spec.argv, env, also=(*self.settings.secrets, *spec.secret_env))
 
     def attach(self, launch_id: str, *, secrets: Iterable[str] = ()) -> Run:
         """A launch that an earlier client started. ``secrets`` are the values to keep out of its log.

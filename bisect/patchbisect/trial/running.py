@@ -112,7 +112,7 @@ def rejoin_trial(
     environment = rig.wheels.ready(prepared.wants, say=watcher.step)
     spec = _spec(rig, prepared, placed, environment, launch_id=launch_id, port=state["port"], keep=False)
     watcher.step(f"joining launch {launch_id} again")
-    run = rig.box.attach(launch_id, secrets=prepared.secret_env.values())
+    run = rig.box.rejoin(spec)
     launched = _followed(rig, run, spec, placed, follower=follower, watcher=watcher, clock=clock)
     clock.lap("finish")
     return recorded(rig, prepared, launched, until=until, timings=clock.timings(), tags=(), identifier=launch_id)
