@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import subprocess
@@ -114,6 +115,26 @@ def test_after_a_reboot_the_first_has_the_box(book: LeaseBook, monkeypatch: pyte
     assert take(book, token="other")["fence"] == 2
     with pytest.raises(Refused, match="taken away"):
         book.renew(fence=1, ttl_s=10.0)
+
+
+@pytest.mark.parametrize("name", ["lease.json.spare", f"lease.json.{os.getpid()}.tmp", "lease.json"])
+def test_a_link_that_somebody_laid_beside_the_book_is_not_written_through(
+    book: LeaseBook, tmp_path: Path, name: str
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    victim.chmod(0o600)
+    (tmp_path / name).symlink_to(victim)
+    with contextlib.suppress(OSError):
+        take(book)
+    assert victim.read_text() == "precious"
+    assert victim.stat().st_mode & 0o777 == 0o600
+
+
+def test_every_user_may_write_the_book(book: LeaseBook, tmp_path: Path) -> None:
+    take(book)
+    take(book, token="again", steal=True)
+    assert all((tmp_path / name).stat().st_mode & 0o777 == 0o666 for name in ("lease.json", "lease.json.spare", "lock"))
 
 
 def test_the_wall_clock_does_not_matter(book: LeaseBook, monkeypatch: pytest.MonkeyPatch) -> None:

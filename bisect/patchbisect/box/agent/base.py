@@ -36,10 +36,17 @@ def read_json(path: str) -> Json | None:
     return found if isinstance(found, dict) else None
 
 
+def create(path: str) -> int:
+    """A new file, never one that a link leads to: anybody may write to the directory of the lease book."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+
+
 def write_json(path: str, value: Json) -> None:
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
+        with open(create(temporary), "w", encoding="utf-8") as file:
             json.dump(value, file)
         os.rename(temporary, path)
     except OSError:
@@ -55,7 +62,7 @@ def reserve(path: str) -> None:
     """Set disk space aside beside ``path``, so that ``write_reserved`` succeeds on a full disk."""
     partial = f"{path}.{os.getpid()}.tmp"
     try:
-        with open(partial, "wb") as file:
+        with open(create(partial), "wb") as file:
             file.write(b" " * SPARE_BYTES)
         os.rename(partial, f"{path}.spare")
     except OSError:
@@ -73,7 +80,7 @@ def write_reserved(path: str, value: Json, *, durable: bool = False) -> None:
     if not os.path.exists(f"{path}.spare") or len(data) > SPARE_BYTES:
         write_json(path, value)
     else:
-        with open(f"{path}.spare", "r+b") as file:
+        with open(os.open(f"{path}.spare", os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
             file.write(data.ljust(SPARE_BYTES))
             if durable:
                 file.flush()

@@ -28,7 +28,7 @@ class LeaseBook:
         try:
             os.makedirs(directory, mode=0o777, exist_ok=True)
             with contextlib.suppress(OSError):
-                os.close(os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o666))
+                os.close(os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666))
         finally:
             os.umask(previous)
 
@@ -44,10 +44,11 @@ class LeaseBook:
                     lease.update({"boot": boot_id(), "since": since_boot(), "until": since_boot()})
             yield book
             if json.dumps(book) != before:
-                write_reserved(self._path, book, durable=True)
-                for shared in (self._path, f"{self._path}.spare"):
-                    with contextlib.suppress(OSError):
-                        os.chmod(shared, 0o666)
+                previous = os.umask(0)  # the next user of the box writes it too
+                try:
+                    write_reserved(self._path, book, durable=True)
+                finally:
+                    os.umask(previous)
 
     @staticmethod
     def _shown(lease: Json) -> Json:
