@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from patchbisect.box import Box
+from patchbisect.box.agent import processes
 from patchbisect.box.agent.base import boot_id
-from patchbisect.box.agent.processes import process_table, read_proc
+from patchbisect.box.agent.processes import life_id, process_table, read_proc
 from patchbisect.box.agent.rundir import REBOOTED, RunDir, samples_of, unfinished_runs
 from tests.box.lab import launch, listen, until_log
 
@@ -35,7 +36,7 @@ def stranger() -> Iterator[int]:
 def run_dir(folder: Path, **state: Any) -> RunDir:
     run = RunDir(str(folder), "launch")
     Path(run.path).mkdir(parents=True)
-    about = {"boot": boot_id(), "supervisor": 0, "supervisor_start": 0, "server": 0, "server_start": 0, "shm": []}
+    about = {"boot": life_id(), "supervisor": 0, "supervisor_start": 0, "server": 0, "server_start": 0, "shm": []}
     Path(run.file("state.json")).write_text(json.dumps({**about, **state}))
     return run
 
@@ -67,6 +68,23 @@ def test_the_processes_of_another_boot_are_strangers(tmp_path: Path, stranger: i
     ended = run.exit()
     assert ended is not None
     assert ended["changed"] == [REBOOTED]
+
+
+def test_a_container_that_was_started_anew_gives_pids_out_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stranger: int
+) -> None:
+    run = run_dir(tmp_path, boot=life_id(), server=process_table()[stranger].session, server_start=1)
+    assert run.members()
+    first = read_proc(1)
+    assert first is not None
+    started = {1: first._replace(start=first.start + 1)}
+    monkeypatch.setattr(processes, "read_proc", lambda pid: started.get(pid) or read_proc(pid))
+    assert run.members() == []
+
+
+def test_a_launch_of_an_older_agent_is_still_ours(tmp_path: Path, stranger: int) -> None:
+    run = run_dir(tmp_path, boot=boot_id(), server=process_table()[stranger].session, server_start=1)
+    assert [proc.pid for proc in run.members()] == [stranger]
 
 
 @pytest.mark.parametrize("content", ["", '{"launch_id": "l'])

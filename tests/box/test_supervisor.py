@@ -17,7 +17,7 @@ import pytest
 from patchbisect.box import Box, LaunchSpec
 from patchbisect.box.agent import cleaning, gpus, stopping, supervisor
 from patchbisect.box.agent.gpus import Gpu, Gpus
-from patchbisect.box.agent.processes import process_table
+from patchbisect.box.agent.processes import process_table, wait_gone
 from patchbisect.box.agent.rundir import RunDir
 from tests.box.lab import alive, launch, listen, until_log
 
@@ -202,6 +202,18 @@ def test_a_lock_that_is_removed_while_we_look_is_passed_over(tmp_path: Path, mon
 
     monkeypatch.setattr(stopping.os, "walk", walk_slowly)
     assert stopping.sweep_build_locks([str(tmp_path)], since=0.0) == [str(ours)]
+
+
+def test_a_supervisor_that_fails_leaves_its_last_words(box: Box, tmp_path: Path) -> None:
+    run = launch(box, "--line", "up", "--end", "hang")
+    listen(run, until=until_log(b"up"))
+    folder = RunDir(str(tmp_path / "box"), run.launch_id)
+    Path(folder.file("followed")).unlink()
+    supervisor = folder.supervisor()
+    assert supervisor is not None
+    assert wait_gone([supervisor], 10.0) == []
+    assert "FileNotFoundError" in Path(folder.file("supervisor.err")).read_text()
+    assert run.stop(0.0).killed
 
 
 # .. what an exit carries

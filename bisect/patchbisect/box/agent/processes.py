@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from .base import boot_id
+
 
 class Proc(NamedTuple):
     """One line of the process table. ``start`` (ticks since boot) makes a reused pid another process."""
@@ -43,6 +45,12 @@ def read_proc(pid: int) -> Proc | None:
         state=fields[0].decode(),
         ticks=int(fields[11]) + int(fields[12]),
     )
+
+
+def life_id() -> str:
+    """The time for which a pid means something: until this machine, or this container, is started anew."""
+    first = read_proc(1)
+    return f"{boot_id()}/{first.start if first else 0}"
 
 
 def process_table() -> dict[int, Proc]:

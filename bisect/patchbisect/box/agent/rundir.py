@@ -11,7 +11,7 @@ import re
 import shutil
 
 from .base import Json, Refused, boot_id, read_json
-from .processes import Proc, descendants, process_table, read_proc, shared_memory
+from .processes import Proc, descendants, life_id, process_table, read_proc, shared_memory
 
 LAUNCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 REBOOTED = "the box was rebooted"
@@ -42,7 +42,7 @@ class RunDir:
 
     @property
     def of_this_boot(self) -> bool:
-        return bool(self.state().get("boot") == boot_id())
+        return self.state().get("boot") in (life_id(), boot_id())  # an older agent of ours wrote the latter
 
     def exit(self) -> Json | None:
         """How the server ended; None while it runs. A reboot ends everything, and leaves nobody to write it down."""
@@ -166,6 +166,7 @@ OUR_FILES = frozenset(
         "swept.json",
         "followed",
         "supervised",
+        "supervisor.err",
         "starting",
         "ending",
         "provenance.json",

@@ -18,13 +18,14 @@ import threading
 import time
 from collections.abc import Callable
 
-from .base import Json, boot_id, reserve, since_boot, write_json, write_reserved
+from .base import Json, reserve, since_boot, write_json, write_reserved
 from .gpus import Gpu, Gpus
 from .processes import (
     Proc,
     all_shared_memory,
     descendants,
     describe,
+    life_id,
     listeners,
     process_of,
     process_table,
@@ -267,7 +268,7 @@ class Supervisor:
             self._run.file("state.json"),
             {
                 "launch_id": self._run.id,
-                "boot": boot_id(),
+                "boot": life_id(),
                 "supervisor": os.getpid(),
                 "supervisor_start": me.start if me else 0,
                 "server": self._server[0],
@@ -575,7 +576,8 @@ def supervise(directory: str, launch_id: str, *forked: str) -> int:
         return 1
     print(json.dumps({"ok": True}), flush=True)
     silent = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(silent, stream)
+    last_words = os.open(run.file("supervisor.err"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream, leads_to in enumerate((silent, silent, last_words)):
+        os.dup2(leads_to, stream)
     supervisor.watch()
     return 0
