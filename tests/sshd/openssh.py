@@ -128,6 +128,16 @@ class Machine(Sshd):
             self._process.kill()
             self._process.wait()
             self._process = None
+            self._wait_for_silence()
+
+    def _wait_for_silence(self) -> None:
+        """The kernel ends the machine's processes a moment after the first; till then the old sshd still listens."""
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", self.port)):
+                return
+            time.sleep(0.005)
+        raise AssertionError("the machine is still on")
 
     def reboot(self) -> None:
         self.stop()

@@ -21,6 +21,8 @@ pytestmark = pytest.mark.sshd
 
 PACE = ("--pace", "0.003")
 GUILTY = 3
+EACH_BYTES = 15_000
+"""A link breaks after so many: enough for a login and for a part of what it is there for."""
 
 BOX = """\
   boxes:
@@ -78,14 +80,12 @@ def test_a_bisection_over_ssh_finds_the_guilty_patch(project: FakeProject) -> No
 
 def test_a_bisection_over_a_link_that_keeps_breaking_finds_the_same(project: FakeProject, proxy: Proxy) -> None:
     process = bisecting(project, *START)
-    cuts = 0
+    cuts = carried = 0
     while process.poll() is None:
-        carried = proxy.carried
-        time.sleep(0.1)
-        if proxy.carried - carried > 500:  # something is being told: that is the moment to cut
+        time.sleep(0.01)
+        if proxy.carried - carried > EACH_BYTES:
             proxy.cut()
-            cuts += 1
-            time.sleep(1.0)
+            cuts, carried = cuts + 1, proxy.carried
     assert cuts > 2
     assert answer(process)["culprit"]["id"] == f"note-{GUILTY}"
 
