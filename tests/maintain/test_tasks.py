@@ -62,6 +62,8 @@ def test_a_day_with_the_queue(lab: Lab, tmp_path: Path) -> None:
     assert "| added |" in run(lab, "review", "--base", "main", "--markdown")
     assert said(lab, "facts")[2]["builds_on"] == ["0001-one"]
     run(lab, "export", str(tmp_path / "quilt"), "--quilt")
+    back = said(lab, "import", str(tmp_path / "quilt"), "--instead")
+    assert not any([back["added"], back["changed"], back["notes"], *back["account"].values()])
     run(lab, "export", str(tmp_path / "all.mbox"), "--mbox")
     run(lab, "export", "--branch", "mine", "--to", str(tmp_path / "mine"))
     assert said(lab, "import", "--branch", "mine")["changed"] == []
@@ -98,6 +100,10 @@ def test_a_probe(lab: Lab) -> None:
         (("where-applies", "--range", "a..b"), "needs a clone"),
         (("review", "--base", "nowhere"), "no revision 'nowhere'"),
         (("lint", "--only", "x"), "no patch number"),
+        (("lint", "--only", "2,99"), "there is no patch 0099"),
+        (("export", ".gitignore", "--quilt"), "is there already"),
+        (("export", "mine", "--branch", "--to", ".gitignore"), "is there already"),
+        (("insert-probe", "engine.py", "--after", "engine_10 = 10", "--expr", "yield 3"), "not a list of expressions"),
         (("init", "."), "has a queue already"),
         (("abandon",), "no edit is open"),
     ],

@@ -30,7 +30,7 @@ def export_branch(mirror: Mirror, base: Base, queue: Queue, *, name: str, to: Pa
     ref = f"refs/heads/{name}"
     if store.run("check-ref-format", ref).status:
         raise UsageError(f"{name!r} is no name for a branch")
-    if to is not None and to.exists() and any(to.iterdir()):
+    if to is not None and not is_free(to):
         raise UsageError(f"{to} is there already", remedy="Give an empty or new folder.")
     tip = mirror.base(base).commit
     done: list[Patch] = []
@@ -46,6 +46,11 @@ def export_branch(mirror: Mirror, base: Base, queue: Queue, *, name: str, to: Pa
         if ran.status:
             raise UsageError(f"cannot check out {name} at {to}: {ran.reason}")
     return tip
+
+
+def is_free(folder: Path) -> bool:
+    """Whether files may be put there: nothing is, or an empty folder."""
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
 
 
 def import_branch(mirror: Mirror, base: Base, queue: Queue, *, name: str) -> list[Patch]:

@@ -40,7 +40,9 @@ def lint(ctx: invoke.Context, only: str = "", at: str = "", rules: bool = False,
         return
     project = load_project()
     files = files_at(project, at)
-    found = lint_files(files, mirror=mirror_of(project), only=workshop.numbers(only))
+    chosen = workshop.numbers(only)
+    workshop.require_numbers(chosen, files)
+    found = lint_files(files, mirror=mirror_of(project), only=chosen)
     wrong = [one for one in found if one.counts]
     if json:
         emit({"findings": [_finding(one) for one in found], "wrong": len(wrong)})
@@ -48,7 +50,7 @@ def lint(ctx: invoke.Context, only: str = "", at: str = "", rules: bool = False,
         # What is wrong stands last, next to the prompt.
         for one in sorted(found, key=lambda one: (one.counts, not one.waived)):
             _show(one)
-        patches = sum(name.endswith(".patch") for name in files)
+        patches = len(set(chosen)) or sum(name.endswith(".patch") for name in files)
         waived = sum(1 for one in found if one.waived)
         console().print(
             f"{patches} patches: {len(wrong)} wrong, {waived} waived, {len(found) - len(wrong) - waived} warnings",

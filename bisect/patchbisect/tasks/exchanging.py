@@ -185,7 +185,7 @@ def export(
     Example: invoke export --branch mine --to ../sglang-mine
     """
     from patchbisect.errors import UsageError
-    from patchbisect.maintain.branching import export_branch
+    from patchbisect.maintain.branching import export_branch, is_free
     from patchbisect.maintain.exporting import mbox as mailbox
     from patchbisect.maintain.exporting import quilt_series
     from patchbisect.model import Base
@@ -201,8 +201,8 @@ def export(
         document: dict[str, Any] = {"branch": target, "commit": tip, "mirror": str(shop.mirror.path), "to": to}
     elif quilt:
         folder = Path(target)
-        if folder.exists() and any(folder.iterdir()):
-            raise UsageError(f"{folder} is not empty", remedy="Give a new folder.")
+        if not is_free(folder):
+            raise UsageError(f"{folder} is there already", remedy="Give an empty or new folder.")
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in quilt_series(queue.patches).items():
             (folder / name).write_bytes(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,6 +102,16 @@ def number(text: str) -> int:
 
 def numbers(text: str) -> tuple[int, ...]:
     return tuple(number(word.strip()) for word in text.split(",") if word.strip())
+
+
+def require_numbers(chosen: tuple[int, ...], files: Iterable[str]) -> None:
+    """Raise UsageError for a number that no patch file has."""
+    from patchbisect.errors import UsageError
+
+    known = {int(name[:4]) for name in files if name[:4].isdecimal() and name.endswith(".patch")}
+    for wanted in chosen:
+        if wanted not in known:
+            raise UsageError(f"there is no patch {wanted:04d}", remedy="invoke queue lists them.")
 
 
 def short(rev: str) -> str:
