@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from patchbisect.maintain.facts import facts_of, graph_svg
-from patchbisect.maintain.review import What, markdown
+from patchbisect.maintain.review import PatchChange, What, markdown, refused_markdown
 from patchbisect.maintain.reviewing import pin_in, reader, review_against
 from patchbisect.model import Base
 from patchbisect.patchqueue import Queue, format_patch
@@ -139,3 +140,12 @@ def test_facts(lab: Lab) -> None:
     svg = ElementTree.fromstring(graph_svg(facts))
     assert len(svg.findall("{http://www.w3.org/2000/svg}circle")) == 4
     assert len(svg.findall("{http://www.w3.org/2000/svg}path")) == 1
+
+
+def test_hundreds_of_the_worst_subjects_are_still_a_comment(lab: Lab) -> None:
+    patch = lab.shop().queue().patch(1)
+    worst = [replace(patch, number=number, slug="s" * 60, subject="@*|`<" * 200) for number in range(1, 400)]
+    shown = markdown(replace(review(lab), changes=tuple(PatchChange(What.ADDED, None, one) for one in worst)))
+    assert len(shown) < 65_000
+    assert "and 339 more" in shown
+    assert len(refused_markdown("main", "\n".join(["x" * 10_000] * 1000))) < 65_000
