@@ -1,6 +1,6 @@
 """``bisect`` with and without ``--fast`` on the same twelve patches, in one run, on the real server.
 
-    python -m tests.bench.fast
+    python -m tests.bench.fast [suspected] [searched]
 
 Two questions: a failure whose traceback names the guilty patch, so that it is suspected first, and one that names none
 (the patch breaks what code that nobody touched finds later), which takes a search. The first fast bisection of each has
@@ -10,6 +10,7 @@ nothing that earlier ones learned; the second one has.
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -31,11 +32,16 @@ def main() -> None:
     project = load_project(ROOT)
     mirror = Mirror.of(project)
     print(f"{'':34}{'launches':>9}{'warm':>6}{'seconds':>9}{'of normal':>11}   answer")
-    for name, guilty in (("suspected first", GUILTY), ("searched", SILENT)):
+    for name, guilty in _wanted(sys.argv[1:]).items():
         with tempfile.TemporaryDirectory() as place:
             workshop = Workshop(Path(place) / "workshop", mirror.path, mirror.base(Base(pin=pin_of(project))).commit)
             patches = [workshop.patch(k, "guilty", guilty) if k == 9 else workshop.note(k) for k in range(1, 13)]
             _compare(name, project, Path(place), patches)
+
+
+def _wanted(names: Sequence[str]) -> dict[str, tuple[str, str, str]]:
+    known = {"suspected": GUILTY, "searched": SILENT}
+    return {name: known[name] for name in names or known}
 
 
 def _compare(name: str, project: Project, place: Path, patches: Sequence[Patch]) -> None:
