@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from patchbisect.model import Outcome, Signals, Stage
@@ -37,6 +39,29 @@ def test_other_budgets_can_be_told() -> None:
     assert classify(text, signals).outcome is Outcome.HANG
     patient = Budgets(silence={**SILENCE, Stage.DIST_INIT: 1000.0})
     assert classify(text, signals, budgets=patient).outcome is Outcome.VOID
+
+
+@pytest.mark.parametrize(
+    ("known", "hangs"),
+    [
+        ({"cpu_busy": False}, True),
+        ({"cpu_busy": True, "gpu_util": 100.0}, True),
+        ({"cpu_busy": True, "gpu_util": 0.0}, False),
+        ({}, False),
+    ],
+    ids=["idle", "spinning", "at work, perhaps a compiler", "nothing known"],
+)
+def test_what_is_usual_holds_for_who_does_nothing(known: dict[str, Any], hangs: bool) -> None:
+    usual = Budgets(idle={Stage.KERNEL_WARMUP: 20.0})
+    signals = Signals(alive=True, silent_for_s=100, **known)
+    verdict = classify(PLACES[Stage.KERNEL_WARMUP], signals, budgets=usual)
+    assert (verdict.outcome is Outcome.HANG) is hangs
+
+
+def test_what_is_usual_is_never_longer_than_what_always_holds() -> None:
+    signals = Signals(alive=True, silent_for_s=SILENCE[Stage.WARMUP] + 1, cpu_busy=False)
+    verdict = classify(PLACES[Stage.WARMUP], signals, budgets=Budgets(idle={Stage.WARMUP: 9000.0}))
+    assert verdict.outcome is Outcome.HANG
 
 
 def test_a_busy_cpu_proves_nothing_while_ranks_meet() -> None:

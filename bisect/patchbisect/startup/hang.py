@@ -34,9 +34,9 @@ LEARNT = (Stage.KV_PROFILE, Stage.KV_ALLOC, Stage.KERNEL_WARMUP, Stage.GRAPH_CAP
 """Stages that take alike from start to start. What comes before hangs on disks, networks and other machines."""
 
 TIMES = 10.0
-LEAST_S = 10.0
-"""A start is silent for too long when it is so for ten times as long as good starts were in that stage, and for ten
-seconds at least. Arbitrary: no healthy start on record came near it."""
+LEAST_S = 20.0
+"""A start that does nothing is silent for too long when it is so for ten times as long as good starts were in that
+stage, and for twenty seconds at least: a disk of a colleague's may stall that long. Both are a judgement."""
 
 
 def usual_silence(events: Iterable[Mapping[str, Any]]) -> dict[Stage, float]:
@@ -53,8 +53,8 @@ def usual_silence(events: Iterable[Mapping[str, Any]]) -> dict[Stage, float]:
 
 
 def learnt(usual: Mapping[Stage, float]) -> dict[Stage, float]:
-    """Budgets of silence (seconds) from what was usual; never more than those that always hold."""
-    return {stage: min(SILENCE[stage], max(LEAST_S, TIMES * usual[stage])) for stage in LEARNT if stage in usual}
+    """Budgets of silence (seconds) from what was usual, for a server that is known to do nothing."""
+    return {stage: max(LEAST_S, TIMES * usual[stage]) for stage in LEARNT if stage in usual}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,8 @@ class Budgets:
     ``dry_download`` is the budget for a download that receives nothing."""
 
     silence: Mapping[Stage, float] = field(default_factory=lambda: SILENCE)
+    idle: Mapping[Stage, float] = field(default_factory=dict)
+    """Shorter budgets that hold where the CPU is known to be idle, or the GPU spins: a compiler may take its time."""
     at_work: float = 4.0
     compiling: float = 2.0
     """For a stage in which a compiler was heard of, where nothing is known of the CPU."""
@@ -160,9 +162,9 @@ def _limit(stage: Stage, life: Life, signals: Signals, budgets: Budgets) -> floa
         return min(base, budgets.dry_download) if signals.net_rx_kbps < 1 else base * budgets.at_work
     if _at_work(stage, life, signals):
         return base * budgets.at_work
-    unknown = signals.cpu_busy is None and signals.cpu_util is None
-    compiling = stage in _COMPILING and _hears_a_compiler(life)
-    return base * budgets.compiling if compiling and unknown else base
+    if signals.cpu_busy is None and signals.cpu_util is None:
+        return base * budgets.compiling if stage in _COMPILING and _hears_a_compiler(life) else base
+    return min(base, budgets.idle.get(stage, base))
 
 
 _COMPILING = (Stage.KERNEL_WARMUP, Stage.GRAPH_CAPTURE, Stage.WARMUP)

@@ -45,7 +45,7 @@ class Follower:
             patched_files=_patched_files(prepared.point.patches),
             line_owner=lambda path, line: rig.mirror.line_owner(prepared.code, f"python/{path}", line),
             promised_probes=_promised(prepared),
-            budgets=Budgets(silence={**SILENCE, **learnt(usual or {}), **rig.project.settings.silence}),
+            budgets=_budgets(rig.project.settings.silence, usual=usual or {}),
         )
         self.lease = rig.lease
         self.until = until
@@ -115,6 +115,12 @@ class Follower:
     def _keep(self, data: bytes) -> None:
         room = _SPACE_FOR_LOG - len(self.log)
         self.log += data[: max(room, 0)]
+
+
+def _budgets(asked: Mapping[Stage, float], *, usual: Mapping[Stage, float]) -> Budgets:
+    """What the settings ask for holds, whatever good starts were like."""
+    idle = {stage: seconds for stage, seconds in learnt(usual).items() if stage not in asked}
+    return Budgets(silence={**SILENCE, **asked}, idle=idle)
 
 
 def _known(signals: Signals) -> Json:
