@@ -84,6 +84,7 @@ def test_a_jump_of_the_clock_changes_nothing(rig: Box, set_both: SET, tmp_path: 
     assert rig.prove_clean().clean
 
 
+@pytest.mark.ci
 def test_a_build_lock_is_found_although_the_clock_was_set_back(
     rig: Box, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

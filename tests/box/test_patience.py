@@ -109,6 +109,7 @@ def way(monkeypatch: pytest.MonkeyPatch) -> Way:
     return way
 
 
+@pytest.mark.ci
 def test_following_stopping_and_giving_back_the_lease_wait_once(
     tmp_path: Path, clock: Clock, way: Way, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -261,6 +261,7 @@ def test_a_flood_is_told_whole(box: Box) -> None:
     assert got == size
 
 
+@pytest.mark.ci
 def test_the_news_of_a_death_does_not_overtake_the_log(box: Box, tmp_path: Path) -> None:
     size = 8 << 20
     run = launch(box, "--flood", str(size), "--end", "signal:9")
@@ -304,6 +305,7 @@ def test_shared_memory_that_a_killed_server_leaves_is_removed(box: Box) -> None:
     assert not file.exists()
 
 
+@pytest.mark.ci
 def test_what_lay_in_shared_memory_before_the_launch_is_left_alone(box: Box) -> None:
     own = Path("/dev/shm") / f"patchbisect-test-{os.getpid()}"
     models = own.with_suffix(".models")
@@ -360,6 +362,7 @@ def test_the_server_sees_the_profile_and_not_the_clients_own_environment(
     ]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("env", "seen"),
     [({}, ["PCI_BUS_ID", "4,5"]), ({"CUDA_VISIBLE_DEVICES": "1"}, ["", "1"])],

@@ -50,6 +50,7 @@ def test_once_nothing_is_left_a_session_of_that_number_is_a_strangers(tmp_path: 
     assert run.members() == []
 
 
+@pytest.mark.ci
 def test_a_supervisor_says_that_nothing_is_left(box: Box, tmp_path: Path) -> None:
     run = launch(box, "--grandchildren", "1", "--escape", "--line", "up", "--end", "hang")
     listen(run, until=until_log(b"up"))

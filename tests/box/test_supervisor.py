@@ -204,6 +204,7 @@ def test_a_lock_that_is_removed_while_we_look_is_passed_over(tmp_path: Path, mon
     assert stopping.sweep_build_locks([str(tmp_path)], since=0.0) == [str(ours)]
 
 
+@pytest.mark.ci
 def test_a_supervisor_that_fails_leaves_its_last_words(box: Box, tmp_path: Path) -> None:
     run = launch(box, "--line", "up", "--end", "hang")
     listen(run, until=until_log(b"up"))
