@@ -11,7 +11,7 @@ from tests.bench.search.worlds import World, run
 
 MIX = [(0.0, 1.0), (0.0, 0.9), (0.0, 0.5), (0.05, 0.95), (0.1, 0.9)]
 
-UNKNOWN_COSTS_MORE = {"n=128, 0/1": 10.4, "n=128, 0/0.9": 13.6, "n=128, 0.05/0.95": 14.0}
+UNKNOWN_COSTS_MORE = {"n=128, 0/1": 10.5, "n=128, 0/0.9": 13.7, "n=128, 0.05/0.95": 14.0}
 """Rows that stay above the launches wanted of them; docs/search.md says why."""
 
 
