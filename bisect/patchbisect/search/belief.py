@@ -59,7 +59,7 @@ class Belief:
 
     @property
     def fear(self) -> float:
-        """All that is feared together, an innocent range included: about one."""
+        """All that is feared together, an innocent range included: above one where what is likely asks for caution."""
         return float(self.feared.sum()) + self.idle
 
     def feared_rates(self, first: int, last: int) -> Pair | None:
