@@ -559,6 +559,7 @@ def supervise(directory: str, launch_id: str, *forked: str) -> int:
         signal.signal(unheeded, lambda *_: None)  # SIG_IGN would be inherited by the server
     run = RunDir(directory, launch_id)
     held = os.open(run.file("supervised"), os.O_RDWR | os.O_CREAT, 0o600)
+    last_words = os.open(run.file("supervisor.err"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -576,7 +577,6 @@ def supervise(directory: str, launch_id: str, *forked: str) -> int:
         return 1
     print(json.dumps({"ok": True}), flush=True)
     silent = os.open(os.devnull, os.O_RDWR)
-    last_words = os.open(run.file("supervisor.err"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream, leads_to in enumerate((silent, silent, last_words)):
         os.dup2(leads_to, stream)
     supervisor.watch()
