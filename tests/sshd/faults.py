@@ -286,7 +286,7 @@ FAULTS = (
     Fault("link away", lambda scene: scene.proxy.refuse(), MOMENTS, IN_THREE[1:2], heals=True),
     Fault("black hole", lambda scene: scene.proxy.black_hole(), MOMENTS, IN_THREE, heals=True),
     Fault("sshd restarted", restart_sshd, MOMENTS),
-    Fault("agents killed", kill_agents, MOMENTS),
+    Fault("agents killed", kill_agents, MOMENTS, IN_THREE[:2]),
     Fault("supervisor killed", kill_supervisor, (*LOADING, "kv-profile"), AT_FIRST),
     Fault("server killed", kill_launcher, LOADING, AT_FIRST, point="clean", ends=killed),
     Fault("server that will not die", freeze, ("stopping",), around=stubborn, point="clean", ends=ready),
