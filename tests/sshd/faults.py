@@ -95,7 +95,7 @@ class Fault:
                 self.ends(struck, trial.verdict)
                 self._leaves_nothing(struck, rig, trial)
             if self.keeps_lease:
-                with struck.another_client() as box:
+                with struck.changed(link_timeout_s=15.0).another_client() as box:  # nothing is tried twice at first
                     assert box.leases() == ()
             assert none_left(struck.box)
         return trial
