@@ -117,14 +117,14 @@ def test_after_a_reboot_the_first_has_the_box(book: LeaseBook, monkeypatch: pyte
         book.renew(fence=1, ttl_s=10.0)
 
 
-@pytest.mark.parametrize("name", ["lease.json.spare", f"lease.json.{os.getpid()}.tmp", "lease.json"])
+@pytest.mark.parametrize("name", ["lease.json.spare", "lease.json.{pid}.tmp", "lease.json"])
 def test_a_link_that_somebody_laid_beside_the_book_is_not_written_through(
     book: LeaseBook, tmp_path: Path, name: str
 ) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     victim.chmod(0o600)
-    (tmp_path / name).symlink_to(victim)
+    (tmp_path / name.format(pid=os.getpid())).symlink_to(victim)
     with contextlib.suppress(OSError):
         take(book)
     assert victim.read_text() == "precious"
