@@ -161,7 +161,8 @@ class Proxy:
         self.round_trips = 0
         """How often the direction turned from client to server."""
         self._last = ""
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._acceptor.start()
 
     def _accept(self) -> None:
         while True:
@@ -236,7 +237,10 @@ class Proxy:
         self.cut()
 
     def close(self) -> None:
+        """No thread may wait in accept() any more when the listener's number is given to the next one's."""
         self.cut()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._acceptor.join()
         self._listener.close()
 
 
