@@ -13,6 +13,8 @@ from tests.bisection.test_running import statuses
 from tests.bisection.world import FAILS, READY, World, found, question
 from tests.tiny_upstream import ENGINE, FILES, LOADER, Upstream, commit, git, replaced
 
+pytestmark = pytest.mark.ci
+
 OTHER = "docs/readme.md"
 
 

@@ -15,6 +15,8 @@ from patchbisect.box.failures import CannotLaunch, CodeChanged, WrongCode
 from patchbisect.testing.fake_sglang import FakeSglang
 from tests.box.lab import Story, leased, listen, settings_for
 
+pytestmark = pytest.mark.ci
+
 
 def run_code(box: Box, code: PlacedCode, name: str, *arguments: str) -> tuple[Story, dict[str, object]]:
     argv = (sys.executable, "-m", "sglang.launch_server", *arguments)
