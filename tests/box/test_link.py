@@ -74,6 +74,7 @@ def pythons_at(version: str) -> str | None:
     return found if works else str(homes[-1]) if homes else None
 
 
+@pytest.mark.other_python
 @pytest.mark.skipif(pythons_at("3.9") is None, reason="there is no Python 3.9 on this machine")
 def test_the_agent_runs_on_python_3_9(tmp_path: Path) -> None:
     with leased(settings_for(tmp_path, agent_python=pythons_at("3.9")), tmp_path) as box:
@@ -85,6 +86,7 @@ def test_the_agent_runs_on_python_3_9(tmp_path: Path) -> None:
         assert run.stop(0.0).ended
 
 
+@pytest.mark.other_python
 @pytest.mark.skipif(pythons_at("3.8") is None, reason="there is no Python 3.8 on this machine")
 def test_a_python_that_is_too_old_is_told(tmp_path: Path) -> None:
     settings = settings_for(tmp_path, agent_python=pythons_at("3.8"))

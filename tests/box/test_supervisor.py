@@ -81,11 +81,18 @@ def test_a_gpu_has_fallen_off_when_two_readings_in_a_row_lack_it(run: RunDir, mo
 # .. GPUs that can only be read in part, or not at all
 
 
+class NotSupported(Exception):
+    """What pynvml raises where a GPU does not have what is asked for."""
+
+
 class Nvml:
     """An NVML that refuses what is named in ``refused``, for the GPU of that number."""
 
+    NVMLError_NotSupported = NotSupported
+
     def __init__(self, **refused: int) -> None:
         self.refused = refused
+        self.refusal: Exception = NotSupported("Not Supported")
 
     def nvmlDeviceGetCount(self) -> int:
         return 2
@@ -103,7 +110,7 @@ class Nvml:
 
         def asked(*index: int) -> Any:
             if index and self.refused.get(name) == index[0]:
-                raise RuntimeError("Not Supported")
+                raise self.refusal
             return answers[name](*index)
 
         return asked
@@ -126,6 +133,13 @@ def test_a_gpu_without_utilisation_has_its_memory_read(nvml: Nvml, tmp_path: Pat
     nvml.refused = {"nvmlDeviceGetUtilizationRates": 0}
     assert [(gpu.used_gb, gpu.util) for gpu in Gpus().read()] == [(0.5, None), (0.5, 7.0)]
     assert faults_of(tmp_path) == []
+
+
+def test_a_utilisation_that_fails_otherwise_is_told(nvml: Nvml, tmp_path: Path) -> None:
+    nvml.refused = {"nvmlDeviceGetUtilizationRates": 0}
+    nvml.refusal = RuntimeError("GPU is lost")
+    (fault,) = faults_of(tmp_path)
+    assert "cannot be read (NVML: GPU is lost)" in fault
 
 
 def test_a_reading_that_breaks_off_is_not_clean(nvml: Nvml, tmp_path: Path) -> None:

@@ -49,6 +49,6 @@ def adopted(store: Store, log: bytes, *, name: str, secrets: Iterable[str] = ())
     store.save(record, Attachments(log=text))
     try:
         return store.tag(record.id, name)
-    except Exception:
+    except BaseException:  # Ctrl-C too: a record without its name is half done
         store.remove(record.id)
         raise

@@ -19,6 +19,9 @@ from types import SimpleNamespace as _Record
 class NVMLError(Exception):
     pass
 
+class NVMLError_NotSupported(NVMLError):
+    pass
+
 def _state():
     with open({state!r}) as file:
         return json.load(file)

@@ -147,10 +147,10 @@ class Gpus:
             yield Gpu(index, uuid, name, memory.total / GIB, memory.used / GIB, self._util(handle))
 
     def _util(self, handle: Any) -> float | None:
-        """Not a reason to lose the reading of the memory: a GPU cut up by MIG has no utilisation."""
+        """Not known of a GPU that is cut up by MIG: no reason to lose the reading of its memory."""
         try:
             return float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-        except Exception:
+        except self._nvml.NVMLError_NotSupported:
             return None
 
     def _read_smi(self) -> list[Gpu]:
