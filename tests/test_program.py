@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -132,3 +133,26 @@ def test_help_of_a_task_shows_its_options() -> None:
     said = run(str(BIN / "patchbisect"), "--help", "launch").stdout
     assert "--until" in said
     assert "Example: invoke launch" in said
+
+
+@pytest.mark.parametrize("words", [("show", "--help"), ("show", "-h"), ("launch", "--point", "HEAD", "--help")])
+def test_help_may_follow_a_task_that_asks_for_something(words: tuple[str, ...]) -> None:
+    done = run(str(BIN / "patchbisect"), *words)
+    assert done.returncode == 0, done.stderr
+    assert f"Example: invoke {words[0]}" in done.stdout
+
+
+@pytest.mark.parametrize("words", [("--list",), ("--help", "bisect"), ("queue", "--json")])
+def test_a_reader_that_leaves_is_no_accident(words: tuple[str, ...]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as nobody_reads:
+        done = subprocess.run(
+            [BIN / "patchbisect", *words],
+            cwd=ROOT,
+            env=clean_environment(),
+            stdout=nobody_reads,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (141, b"")

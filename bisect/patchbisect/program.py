@@ -1,11 +1,13 @@
 """The console script ``patchbisect``: Invoke with our exit codes.
 
 0 the task did what it is for · 1 it ran and the answer is negative · 2 usage or configuration · 3 the box or the
-link failed · 130 interrupted. ``patchbisect trial`` follows ``git bisect run`` instead (see its help).
+link failed · 130 interrupted · 141 who read the output left, as ``head`` does. ``patchbisect trial`` follows
+``git bisect run`` instead (see its help).
 """
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -20,10 +22,29 @@ from patchbisect.tasks import namespace
 USAGE = 2
 USAGE_UNDER_GIT_BISECT = 129
 INTERRUPTED = 130
+READER_GONE = 141
 
 
 class Face(Program):
     """Invoke's program, but for how it ends."""
+
+    def run(self, argv: list[str] | None = None, exit: bool = True) -> None:
+        try:
+            try:
+                super().run(argv, exit)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            # Python flushes once more on its way out, and would complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(READER_GONE)
+
+    def normalize_argv(self, argv: list[str] | None) -> None:
+        """A task that asks for something would take ``--help`` behind it for the answer."""
+        super().normalize_argv(argv)
+        task, *words = [*self.argv[1:], ""]
+        if task in self._served.task_names and not {"--help", "-h"}.isdisjoint(words):
+            self.argv = [self.argv[0], "--help", task]
 
     def parse_core(self, argv: list[str] | None) -> None:
         with _Usage(self):
