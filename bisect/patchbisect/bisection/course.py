@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
 
 from patchbisect.bisection.bench import Bench, in_journal
 from patchbisect.bisection.finding import Question, Step, Unbuildable, opposite
@@ -15,7 +15,7 @@ from patchbisect.bisection.judging import Judge, is_transient
 from patchbisect.bisection.machines import Machine, changed
 from patchbisect.errors import BoxError
 from patchbisect.model import Outcome, Persistence, Verdict
-from patchbisect.search import Answer, Budget, Observation, Plan, Rates
+from patchbisect.search import Budget, Observation, Rates
 from patchbisect.trial import Trial
 
 # Seconds of rest before each further try of a launch that our side or the machine failed (transient void): memory
@@ -44,27 +44,6 @@ class Seen:
 def paid_s(seen: Seen) -> float:
     """Seconds of a box that it cost."""
     return seen.trial.timings.get("total", 0.0) if seen.trial and not seen.trial.reused else 0.0
-
-
-Key = TypeVar("Key", bound=Hashable)
-
-
-class Searching(Protocol, Generic[Key]):
-    """The verbs that ``CulpritSearch`` and ``CulpritSet`` share."""
-
-    def ask(self, parallel: int = 1) -> list[Key]: ...
-
-    def tell(self, k: Key, observation: Observation, /, *, seconds: float = 0.0) -> None: ...
-
-    def withdraw(self, k: Key, /) -> None: ...
-
-    def explain(self) -> str: ...
-
-    def plan(self) -> Plan: ...
-
-    def answer(self) -> Answer | None: ...
-
-    def candidates(self) -> tuple[int, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +124,10 @@ class Course:
         left = self.budget().launches
         if self.bench.width < len(new) or len(new) < 2 or is_spent(self.budget()) or (left and left < len(new)):
             return
-        with ThreadPoolExecutor(max_workers=len(new), thread_name_prefix="trial") as pool:
+        with trial_threads(self.bench, most=len(new)) as pool:
             futures = [pool.submit(self.try_out, spot, purpose=purpose) for spot, purpose in new]
-            try:
-                for (spot, purpose), future in zip(new, futures, strict=True):
-                    self.note(spot, future.result(), purpose=purpose)
-            except Drifted:
-                raise
-            except BaseException:
-                # Leaving the pool waits for its launches: they must not go on to their own end.
-                self.bench.cancel()
-                raise
+            for (spot, purpose), future in zip(new, futures, strict=True):
+                self.note(spot, future.result(), purpose=purpose)
 
     def try_out(self, spot: Spot, *, purpose: str, box: str = "") -> Trial | None:
         """The launch of ``look`` by itself, for another thread; None where there is nothing to launch."""
@@ -241,21 +213,6 @@ class Course:
         """Note how sure the search was after it was told of ``trial``."""
         self.steps = [replace(step, sure=sure) if step.trial is trial else step for step in self.steps]
 
-    def report(self, search: Searching[Any], *, changes: int) -> None:
-        """Tell how far the search is, to whoever listens: a forecast takes a while."""
-        if self.progress is None:
-            return
-        answer = search.answer()
-        self.progress(
-            Progress(
-                changes=changes,
-                candidates=len(search.candidates()),
-                confidence=answer.confidence if answer else None,
-                launches=self.launches,
-                expected=self.launches + (0.0 if answer else search.plan().expected),
-            )
-        )
-
     def costs(self, spots: Sequence[Spot]) -> list[float] | None:
         """Seconds that a launch of each spot takes; None where they are all alike, having nothing to be built first."""
         before = [0.0 if spot.unbuildable else self.bench.preparation_s(spot.content) for spot in spots]
@@ -331,6 +288,23 @@ class Course:
         return Seen(spot=spot, observation=observation or Observation.SKIP, trial=trial)
 
 
+@contextmanager
+def trial_threads(bench: Bench, *, most: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads for launches side by side.
+
+    Leaving waits for the launches that are out. What ends the bisection ends them first: they must not go on to
+    their own end. A machine that drifted ends none, since what the others say still counts.
+    """
+    with ThreadPoolExecutor(max_workers=most, thread_name_prefix="trial") as pool:
+        try:
+            yield pool
+        except Drifted:
+            raise
+        except BaseException:
+            bench.cancel()
+            raise
+
+
 def remaining(allowed: Budget, steps: Sequence[Step]) -> Budget:
     """What these steps leave of it; verdicts that were known before cost nothing."""
     spent = sum(step.trial.timings.get("total", 0.0) for step in _paid(steps))
@@ -362,120 +336,3 @@ def _marked(spot: Spot, observation: Observation) -> Trial:
         final=True,
     )
     return Trial(record="", point=spot.point, content_id=spot.content, verdict=verdict, reused=True)
-
-
-def drive(
-    course: Course,
-    search: Searching[Key],
-    *,
-    place: Callable[[Key], Spot],
-    changes: int,
-    purpose: str,
-    sure: Callable[[], float] | None = None,
-    before: Callable[[], None] = lambda: None,
-    instead: Callable[[], bool] = lambda: False,
-) -> None:
-    """Ask, launch on as many boxes as there are, tell, until the search has nothing more to ask.
-
-    ``sure`` gives P(guilty) of the likeliest change; ``before`` is called before each ask. ``instead`` tells
-    what the journal has of this search and was not asked for, before anything else is launched; whether there was any.
-    Raises BoxError when no box will serve.
-    """
-    width = course.bench.width
-    with ThreadPoolExecutor(max_workers=width, thread_name_prefix="trial") as pool:
-        crew: _Crew[Key] = _Crew(course, pool=pool if width > 1 else None, width=width)
-        try:
-            _work(
-                course,
-                search,
-                crew,
-                place=place,
-                changes=changes,
-                purpose=purpose,
-                sure=sure,
-                before=before,
-                instead=instead,
-            )
-        except Drifted as drift:
-            crew.gather(without=drift.box)
-            raise
-        except BaseException:
-            # Leaving the pool waits for its launches: they must not go on to their own end.
-            course.bench.cancel()
-            raise
-
-
-def _work(
-    course: Course,
-    search: Searching[Key],
-    crew: _Crew[Key],
-    *,
-    place: Callable[[Key], Spot],
-    changes: int,
-    purpose: str,
-    sure: Callable[[], float] | None,
-    before: Callable[[], None],
-    instead: Callable[[], bool],
-) -> None:
-    while True:
-        before()
-        asked = search.ask(crew.free) if crew.free else []
-        if any(not in_journal(course.bench, place(key).content, purpose=purpose) for key in asked) and instead():
-            # Boxes side by side were given other points then: which ones depends on which of them was done first.
-            for key in asked:
-                search.withdraw(key)
-            continue
-        why = search.explain() if asked else ""
-        for key in asked:
-            crew.send(key, place(key), purpose=purpose, why=why)
-        if not crew.busy:
-            return
-        for key, seen in crew.home():
-            search.tell(key, seen.observation, seconds=paid_s(seen))
-            if sure and seen.trial:
-                course.believe(seen.trial, sure=sure())
-        course.report(search, changes=changes)
-
-
-class _Crew(Generic[Key]):
-    """Launches under way, as many as there are boxes. With one box they happen in this thread."""
-
-    def __init__(self, course: Course, *, pool: ThreadPoolExecutor | None, width: int) -> None:
-        self.course = course
-        self.pool = pool
-        self.width = width
-        self._out: dict[Future[Trial | None], tuple[Key, Spot, str, str]] = {}
-
-    @property
-    def busy(self) -> bool:
-        return bool(self._out)
-
-    @property
-    def free(self) -> int:
-        return self.width - len(self._out)
-
-    def send(self, key: Key, spot: Spot, *, purpose: str, why: str) -> None:
-        if self.pool:
-            future = self.pool.submit(self.course.try_out, spot, purpose=purpose)
-        else:
-            future = Future()
-            future.set_result(self.course.try_out(spot, purpose=purpose))
-        self._out[future] = (key, spot, purpose, why)
-
-    def home(self) -> Iterator[tuple[Key, Seen]]:
-        """Those that are done, at least one."""
-        done, _ = wait(self._out, return_when=FIRST_COMPLETED)
-        for future in done:
-            key, spot, purpose, why = self._out.pop(future)
-            yield key, self.course.note(spot, future.result(), purpose=purpose, why=why)
-
-    def gather(self, *, without: str) -> None:
-        """Note what is still out when it comes home, but for what ran on the box ``without``; the search is over.
-
-        Whether a machine changed meanwhile is noticed at its next launch.
-        """
-        for future, (_, spot, purpose, why) in self._out.items():
-            trial = future.result()
-            if trial is None or trial.box != without:
-                self.course.note(spot, trial, purpose=purpose, why=why, watch=False)
-        self._out.clear()

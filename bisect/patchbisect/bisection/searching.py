@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from patchbisect.bisection.course import Course, drive, paid_s
+from patchbisect.bisection.course import Course, paid_s
+from patchbisect.bisection.driving import drive
 from patchbisect.bisection.ground import Ground, On, Spot
 from patchbisect.search import Answer, CulpritSearch, CulpritSet
 
