@@ -22,11 +22,11 @@ LOG = Path(__file__).parents[1] / "startup" / "cases" / "cpu" / "01b-success-war
 CODE = PlacedCode(commit="c" * 40, tree="t" * 40, path="/box/trees/t/python", placed=True, seconds=0.0)
 
 
-def follower() -> Follower:
+def follower(until: Stage = Stage.SERVING) -> Follower:
     settings = SimpleNamespace(silence={})
     rig = SimpleNamespace(project=SimpleNamespace(settings=settings), lease=None, mirror=None)
     prepared = SimpleNamespace(point=SimpleNamespace(patches=()), env={}, code=None)
-    return Follower(rig=cast(Any, rig), prepared=cast(Any, prepared), until=Stage.SERVING, settle_s=0, watcher=Silent())
+    return Follower(rig=cast(Any, rig), prepared=cast(Any, prepared), until=until, settle_s=0, watcher=Silent())
 
 
 class Told:
@@ -49,10 +49,29 @@ def test_how_long_a_ready_server_was_watched_is_known(monkeypatch: pytest.Monkey
     assert 3 <= watched.settled_s <= 5
 
 
+def up_to(text: bytes) -> bytes:
+    lines = LOG.read_bytes().splitlines(keepends=True)
+    return b"".join(lines[: next(n for n, line in enumerate(lines) if text in line) + 1])
+
+
 def begun() -> bytes:
     """The log up to the weights, as of a server that is killed while it loads them."""
-    lines = LOG.read_bytes().splitlines(keepends=True)
-    return b"".join(lines[: next(n for n, line in enumerate(lines) if b"Load weight begin" in line) + 1])
+    return up_to(b"Load weight begin")
+
+
+def test_a_pool_is_waited_for_until_it_can_no_longer_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    tenths = itertools.count()
+    monkeypatch.setattr("patchbisect.trial.following.time.monotonic", lambda: next(tenths) / 10)
+    refused = b"Scheduler hit an exception: Traceback (most recent call last):\nAssertionError: too small\n"
+    pool, totals = up_to(b"Memory pool end"), up_to(b"max_total_num_tokens=")
+    items = [Signals(alive=True)] * 9
+    waited, told, refuted = (follower(Stage.KV_ALLOC) for _ in range(3))
+    assert waited.follow(cast(Run, Told(LogChunk(0, pool), *items))).outcome is Outcome.KV_ALLOCATED
+    assert waited.settled_s >= 0.3
+    assert told.follow(cast(Run, Told(LogChunk(0, totals)))).outcome is Outcome.KV_ALLOCATED
+    assert told.settled_s < 0.3
+    late = Told(LogChunk(0, pool), LogChunk(len(pool), refused), Exited(exit_code=-9, offset=0))
+    assert refuted.follow(cast(Run, late)).outcome is Outcome.CRASH
 
 
 def test_what_the_kernel_killed_for_memory_is_an_oom_and_not_a_kill_by_somebody() -> None:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from patchbisect.model import EMPTY, Role, Stage
-from patchbisect.startup.vocabulary import Milestone
+from patchbisect.startup.vocabulary import Kind, Milestone
 
 
 class What(StrEnum):
@@ -41,6 +41,14 @@ class Event(NamedTuple):
     def values(self) -> dict[str, str]:
         """The numbers of the line as text, by name: ``avail``, ``used`` (GiB), ``tokens``, a probe's own …"""
         return {**(self.row.read(self.text) if self.row is not None else {}), **self.more}
+
+    @property
+    def tells_totals(self) -> bool:
+        """Whether a scheduler sums up here what it has got. Until then its pool may yet be refused as too small.
+
+        (0.5.9: srt/managers/tp_worker.py asserts that, and then srt/managers/scheduler.py prints the line.)
+        """
+        return self.row is not None and self.row.kind is Kind.TOTALS
 
     def document(self) -> dict[str, Any]:
         """The event as JSON, for a record and for who watches from another process."""

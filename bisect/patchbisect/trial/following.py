@@ -24,7 +24,7 @@ _MOST_EVENTS = 20_000
 
 
 _AFTER_POOL_S = 0.3
-"""A pool that is too small is refused by an assertion some milliseconds after "Memory pool end"."""
+"""A pool that is too small is refused some milliseconds after "Memory pool end", unless the totals are told before."""
 
 
 class Follower:
@@ -58,6 +58,7 @@ class Follower:
         """How long the server was seen to stay where it was to get to."""
         self.early = False
         """Whether the verdict came while the server was still there, so that it needs no grace."""
+        self._pool_holds = False
 
     def follow(self, run: Run) -> Verdict:
         begun = time.monotonic()
@@ -70,6 +71,7 @@ class Follower:
                 self._keep(item.data)
                 for event in self.classifier.feed(item.data):
                     elapsed = time.monotonic() - begun
+                    self._pool_holds = self._pool_holds or event.tells_totals
                     if len(self.events) < _MOST_EVENTS:
                         self.events.append({"t": round(elapsed, 3), **event.document()})
                     self.watcher.event(event, elapsed)
@@ -105,7 +107,8 @@ class Follower:
         return self.classifier.verdict(known)
 
     def _settle_s(self, verdict: Verdict) -> float:
-        return self.settle_s if verdict.outcome is Outcome.READY else max(self.settle_s, _AFTER_POOL_S)
+        known = verdict.outcome is Outcome.READY or self._pool_holds
+        return self.settle_s if known else max(self.settle_s, _AFTER_POOL_S)
 
     def _reached(self, verdict: Verdict) -> bool:
         if verdict.outcome is Outcome.READY:
