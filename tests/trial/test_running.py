@@ -19,6 +19,7 @@ from patchbisect.trial.recording import _cleaned
 from patchbisect.trial.running import _provenance, _unless_wrong_code
 
 LOG = Path(__file__).parents[1] / "startup" / "cases" / "cpu" / "01b-success-warm.log"
+TOO_SMALL = LOG.with_name("10a-tiny-max-total.log")
 CODE = PlacedCode(commit="c" * 40, tree="t" * 40, path="/box/trees/t/python", placed=True, seconds=0.0)
 
 
@@ -62,7 +63,6 @@ def begun() -> bytes:
 def test_a_pool_is_waited_for_until_it_can_no_longer_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     tenths = itertools.count()
     monkeypatch.setattr("patchbisect.trial.following.time.monotonic", lambda: next(tenths) / 10)
-    refused = b"Scheduler hit an exception: Traceback (most recent call last):\nAssertionError: too small\n"
     pool, totals = up_to(b"Memory pool end"), up_to(b"max_total_num_tokens=")
     items = [Signals(alive=True)] * 9
     waited, told, refuted = (follower(Stage.KV_ALLOC) for _ in range(3))
@@ -70,7 +70,8 @@ def test_a_pool_is_waited_for_until_it_can_no_longer_be_refused(monkeypatch: pyt
     assert waited.settled_s >= 0.3
     assert told.follow(cast(Run, Told(LogChunk(0, totals)))).outcome is Outcome.KV_ALLOCATED
     assert told.settled_s < 0.3
-    late = Told(LogChunk(0, pool), LogChunk(len(pool), refused), Exited(exit_code=-9, offset=0))
+    to_the_pool, refused = TOO_SMALL.read_bytes().split(b"[2026-11-29 16:33:18] Scheduler hit", 1)
+    late = Told(LogChunk(0, to_the_pool), LogChunk(len(to_the_pool), b"[2026-11-29 16:33:18] Scheduler hit" + refused))
     assert refuted.follow(cast(Run, late)).outcome is Outcome.CRASH
 
 
