@@ -2,7 +2,7 @@
 
 from patchbisect.bisection.amending import content_named, mark_content, reasons_of, take_back
 from patchbisect.bisection.bench import Bench, Journaled, OnDesk, OnRig
-from patchbisect.bisection.equipping import bench_on, bench_through
+from patchbisect.bisection.equipping import Terms, bench_on, bench_through
 from patchbisect.bisection.errand import Station
 from patchbisect.bisection.exporting import export_branch
 from patchbisect.bisection.finding import (
@@ -51,6 +51,7 @@ __all__ = [
     "Station",
     "Step",
     "Target",
+    "Terms",
     "Understood",
     "begin",
     "bench_on",

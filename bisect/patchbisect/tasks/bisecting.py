@@ -225,7 +225,7 @@ def run_through(
     from dataclasses import asdict
     from functools import partial
 
-    from patchbisect.bisection import conduct
+    from patchbisect.bisection import Terms, conduct
     from patchbisect.records import Store
     from patchbisect.report.live import watching
 
@@ -238,15 +238,17 @@ def run_through(
         def notify(text: str) -> None:
             watcher.step(f"- {text}")
 
-        equip = partial(equipped, question, journal=journal, fresh=asked.fresh, watcher=watcher, notify=notify)
+        store = Store.of(project)
+        terms = Terms(question, journal=journal, store=store, fresh=asked.fresh, watcher=watcher, notify=notify)
+        equip = partial(equipped, terms)
         return conduct(
             question,
-            equip(),
+            equip(question.until, warm=False),
             journal=journal,
-            store=Store.of(project),
+            store=store,
             depth=asked.depth,
             follow=following(project, asked),
-            shorter=(lambda until, warm: equip(until=until, warm=warm)) if asked.fast else None,
+            shorter=equip if asked.fast else None,
             notify=notify,
             progress=lambda progress: watcher.search(**asdict(progress)),
         )
