@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from patchbisect.config import Settings, find_root, load_project, load_settings
+from patchbisect.config import Settings, find_root, load_project, load_settings, remedy_for
 from patchbisect.errors import UsageError
 
 
@@ -101,3 +101,40 @@ def test_the_commented_examples_are_valid_when_uncommented(tmp_path: Path) -> No
     assert wanted <= set(read.profiles)
     assert read.boxes["rig"].host == "rig.example.org"
     assert read.profiles["kimi-custom-ar"].env["SGLANG_FORCE_CUSTOM_AR_PCIE"] == "1"
+
+
+TASKS = ["apply-queue", "bisect", "box.status", "launch", "lint", "queue", "show", "split", "stop"]
+BOX = ["agent-python", "dir", "env", "gpus", "host", "lease-s", "python", "user"]
+FLAGS = ["--bad-set", "--bad-when", "--budget-launches", "--budget-minutes", "--profile", "--set", "--wait-for-box"]
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "meant"),
+    [
+        ("lanuch", TASKS, "'launch'"),
+        ("apply", TASKS, "'apply-queue'"),
+        ("status", TASKS, "'box.status'"),
+        ("hostname", BOX, "'host'"),
+        ("usr", BOX, "'user'"),
+        ("lease", BOX, "'lease-s'"),
+        ("agent_pyton", BOX, "'agent-python'"),
+        ("--profil", FLAGS, "'--profile'"),
+        ("--budget", FLAGS, "'--budget-launches' or '--budget-minutes'"),
+        ("--wait", FLAGS, "'--wait-for-box'"),
+        ("OOM", ["oom", "crash"], "'oom'"),
+    ],
+)
+def test_a_slip_or_a_part_of_a_name_is_told_what_it_means(name: str, known: list[str], meant: str) -> None:
+    assert remedy_for(name, known) == f"did you mean {meant}?"
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("install", TASKS), ("start", TASKS), ("path", BOX), ("", TASKS), ("--parallel", FLAGS), ("--worst", FLAGS)],
+)
+def test_a_word_that_is_no_slip_is_told_the_known_ones(name: str, known: list[str]) -> None:
+    assert remedy_for(name, known) == f"known: {', '.join(known)}"
+
+
+def test_where_there_is_nothing_that_is_said() -> None:
+    assert remedy_for("x", []) == "there are none"

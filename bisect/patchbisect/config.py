@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,13 +30,29 @@ OtherWheels = Literal["refuse", "build", "ignore"]
 FlagValue = bool | int | float | str | tuple[str, ...]
 
 
+_LIKE = 0.65
+"""Likeness (difflib's ratio) from which a word is a slip for another. Tried on some 90 slips and foreign words: at 0.5
+a third of the foreign ones were taken for a name of ours, from 0.67 slips were missed."""
+
+_MOST_MEANT = 3
+
+
 def remedy_for(name: str, known: Iterable[str]) -> str:
     """``"did you mean 'x'?"``, or the known names where nothing is near."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean '{close[0]}'?"
+    if meant := " or ".join(f"'{one}'" for one in _meant(name, names)):
+        return f"did you mean {meant}?"
     return f"known: {', '.join(names)}" if names else "there are none"
+
+
+def _meant(name: str, names: Sequence[str]) -> list[str]:
+    """The few that have it as their beginning or as one of their words; else the one that looks like it."""
+    bare = {one.strip("-").lower(): one for one in names}
+    word = name.strip("-").lower()
+    having = [one for plain, one in bare.items() if word and (plain.startswith(word) or word in re.split(r"\W", plain))]
+    if 0 < len(having) <= _MOST_MEANT:
+        return having
+    return [bare[plain] for plain in difflib.get_close_matches(word, bare, n=1, cutoff=_LIKE)]
 
 
 def _quoted(value: Any) -> Any:
