@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from patchbisect.bisection.bench import Around, Bench
-from patchbisect.bisection.course import Course, Marks, Progress, is_spent, remaining
+from patchbisect.bisection.course import Course, Marks, Progress, Seen, is_spent, remaining
 from patchbisect.bisection.finding import AnswerKind, Claim, Finding, Question, Step
 from patchbisect.bisection.ground import Ground, Spot
 from patchbisect.bisection.judging import Target, reached
+from patchbisect.bisection.prime import PrimeSuspect
 from patchbisect.bisection.remembering import Recalled
 from patchbisect.bisection.running import bisect
+from patchbisect.bisection.suspicion import frames, prime, weights
 from patchbisect.model import Outcome, Point, Scalar, Stage
 from patchbisect.search import Budget, Observation
 from patchbisect.trial import Trial
@@ -110,6 +112,7 @@ def bisect_fast(
 ) -> Finding:
     """One start of the bad end says what fails; then everything with short starts; then culprit and parent whole.
 
+    Where the traceback names one change above all others, its proof comes first, and its two points are started whole.
     All but those two start from a warm process. Where that does not show the failure at both ends, short starts are
     normal ones; where those do not, or whole ones do not confirm the answer, the bisection is made with whole ones,
     with what is left of the budget. Raises as ``bisect`` does.
@@ -140,6 +143,8 @@ class _Fast:
         self.whole = Course(question=question, bench=bench, marks=marks, notify=notify, progress=progress)
         self.tried: list[Step] = []
         """What was not started whole, and led to no answer yet."""
+        self.started_whole: dict[str, Trial] = {}
+        """By record: the prime suspect's points, among the short starts of a search."""
         self.lost: tuple[str, ...] = ()
 
     def run(self) -> Finding:
@@ -155,13 +160,15 @@ class _Fast:
         self.notify(f"short starts: without {' and '.join(short.left_out)}{', from a warm process' if warm else ''}")
         target = Target(signature=verdict.signature, bad_is=self.question.bad_is, until=self.question.until)
         self.whole.judge_by(target)
-        finding = self._searched(short, target, warm=warm)
+        finding = self._searched(failing, short, target, warm=warm)
         if warm and finding.answer is AnswerKind.ENDPOINT_FAILED and not is_spent(self._budget(finding)):
             self.notify(f"short starts that are not from a warm process, because there {finding.reason}")
             self._give_up(finding)
-            warm, finding = False, self._searched(short, target, warm=False)
+            warm, finding = False, self._searched(failing, short, target, warm=False)
         if finding.answer is AnswerKind.FOUND:
             return self._confirmed(finding, short, warm=warm)
+        if is_spent(self._budget(finding)):
+            return replace(finding, steps=(*self.whole.steps, *self.tried, *finding.steps))
         self._give_up(finding)
         return self._instead(f"short starts do not tell: {finding.reason}")
 
@@ -195,19 +202,36 @@ class _Fast:
             return None
         return trial
 
-    def _searched(self, short: Shortcut, target: Target, *, warm: bool) -> Finding:
-        aimed = replace(
-            self.question, until=short.until, target=replace(target, until=short.until), budget=self._budget()
-        )
+    def _searched(self, failing: Trial, short: Shortcut, target: Target, *, warm: bool) -> Finding:
+        target = replace(target, until=short.until)
+        aimed = replace(self.question, until=short.until, target=target, budget=self._budget())
         marks = Meant(self.marks, whole=self.whole.bench)
         bench = Short(self.shorter(short.until, warm), short, marks=marks)
         seen = {step.trial.record: step.trial for step in self.tried} if warm else {}
         # Where the ends are started so anyway, the bad end has shown already how it fails.
-        known = Recalled(bench, seen.values())
+        suspect = self._prime_suspect(failing, bench, target)
+        known = Recalled(suspect or bench, seen.values())
         finding = bisect(aimed, known, marks=marks, notify=self.notify, progress=self.progress)
         steps = tuple(replace(step, trial=seen.pop(step.trial.record, step.trial)) for step in finding.steps)
         self.tried = [step for step in self.tried if not warm or step.trial.record in seen]
+        if suspect:
+            self.started_whole |= {trial.record: trial for trial in suspect.started_whole}
+            why = "the suspicion was not borne out"
+            self.tried += [Step("proof", None, None, trial, why=why) for trial in suspect.unasked()]
         return replace(finding, steps=steps)
+
+    def _prime_suspect(self, failing: Trial, bench: Bench, target: Target) -> PrimeSuspect | None:
+        """Only as long as a verdict is taken at its word: else the search launches its points more than once.
+
+        And only where nothing limits the launches: whether these two are allowed, the search alone knows.
+        """
+        question, log = self.question, self.whole.bench.log(failing) if failing.record else b""
+        change = prime(weights(question.timeline.changes, frames(log), findings=question.findings))
+        simple = question.rates.kind == "deterministic" and question.budget == Budget() and not question.fix
+        if change is None or not simple:
+            return None
+        ground = Ground(question.timeline, bench)
+        return PrimeSuspect(bench, self.whole.bench, ground, change=change, judge=target)
 
     def _budget(self, *findings: Finding) -> Budget:
         """What is left of it, also after those findings."""
@@ -223,12 +247,14 @@ class _Fast:
         """The bisection with whole starts, because of ``why``; what they have said counts, and what was spent."""
         self.notify(f"whole starts, because {why}")
         question = replace(self.question, budget=self._budget())
-        bench = Recalled(self.whole.bench, [step.trial for step in self.whole.steps if step.trial.record])
+        short = [step for step in self.tried if step.trial.record not in self.started_whole]
+        whole = [*self.whole.steps, *(step for step in self.tried if step.trial.record in self.started_whole)]
+        bench = Recalled(self.whole.bench, [step.trial for step in whole if step.trial.record])
         finding = bisect(question, bench, marks=self.marks, notify=self.notify, progress=self.progress)
         again = {step.trial.record: step for step in finding.steps if step.trial.record}
-        known = tuple(replace(again.pop(step.trial.record, step), trial=step.trial) for step in self.whole.steps)
+        known = tuple(replace(again.pop(step.trial.record, step), trial=step.trial) for step in whole)
         rest = tuple(step for step in finding.steps if not step.trial.record or step.trial.record in again)
-        steps = (*known[:1], *self.tried, *known[1:], *rest)
+        steps = (*known[:1], *short, *known[1:], *rest)
         return replace(finding, steps=steps, lost=(*self.lost, *finding.lost))
 
     def _confirmed(self, finding: Finding, short: Shortcut, *, warm: bool) -> Finding:
@@ -240,7 +266,7 @@ class _Fast:
                 continue
             point = _whole_point(claimed.trial.point, short, self.question)
             spot = Spot(on=frozenset(), point=point, position=None, content=whole.bench.content(point))
-            seen = whole.recall(spot)
+            seen = whole.recall(spot) or self._seen_whole(spot)
             if seen is None and is_spent(self._budget(finding)):
                 said = "not confirmed by whole starts: the budget is spent"
                 proof[k] = replace(claimed, status="not tested: the budget is spent, only a short start was made")
@@ -259,6 +285,12 @@ class _Fast:
             steps=(*whole.steps[:first], *self.tried, *finding.steps, *whole.steps[first:]),
             target=whole.judge,
         )
+
+    def _seen_whole(self, spot: Spot) -> Seen | None:
+        """What was seen of the spot among the short starts of a search."""
+        trial = next((one for one in self.started_whole.values() if one.content_id == spot.content), None)
+        observation = self.whole.observed(spot, trial) if trial else None
+        return Seen(spot=spot, observation=observation, trial=trial) if observation else None
 
 
 def _whole_point(point: Point, short: Shortcut, question: Question) -> Point:

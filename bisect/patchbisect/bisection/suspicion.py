@@ -44,6 +44,12 @@ def weights(changes: Sequence[Change], seen: Sequence[Frame], *, findings: Colle
     return found if len(set(found)) > 1 else ()
 
 
+def prime(found: Sequence[float]) -> int | None:
+    """The index of the change that is suspected more than all others together; None where none is."""
+    index = max(range(len(found)), key=found.__getitem__, default=None)
+    return index if index is not None and 2 * found[index] > sum(found) else None
+
+
 def _weight(change: Change, seen: Sequence[Frame], *, findings: Collection[str]) -> float:
     if change.parts:
         return max(_weight(part, seen, findings=findings) for part in change.parts)
