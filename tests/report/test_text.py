@@ -78,6 +78,19 @@ def test_a_finding_says_culprit_sureness_proof_and_how_to_see_it_again(store: St
     assert page.index("culprit") < page.index("proof") < page.index("culprit again")
 
 
+def test_a_trial_s_reasons_use_the_words_of_the_tables(store: Store) -> None:
+    finding = builder.bisection(store)
+    trial = next(trial for trial in finding["trials"] if trial["observation"] == "bad")
+    told = {key: trial[key] for key in ("run", "point", "purpose", "why", "verdict")}
+    page = shown(text.reason_page({**told, "told": "bad", "undone": False}))
+    assert text.outcome(trial["verdict"]) in page
+    assert "BAD" in page
+    assert "taken back" not in page
+    page = shown(text.reason_page({**told, "verdict": {}, "told": "", "undone": True}))
+    assert f"{trial['run']}  (taken back)" in page
+    assert "verdict" not in page
+
+
 def test_without_a_culprit_the_candidates_are_named(store: Store) -> None:
     finding = builder.bisection(store)
     finding |= {"answer": "set", "culprit": None, "candidates": finding["timeline"][2:4], "proof": {}, "reproduce": {}}

@@ -44,6 +44,7 @@ def test_why_a_trial_was_made(project: FakeProject, found: dict[str, Any]) -> No
     document = project.json("bisect.why", searched["run"], "--of", found["id"])
     assert document["told"] == searched["observation"]
     assert document["why"]
+    assert document["verdict"] == searched["verdict"]
     unknown = project.run("bisect.why", "20200101-000000-aaaa", "--of", found["id"])
     assert unknown.returncode == 2
     assert "has no trial" in unknown.stderr

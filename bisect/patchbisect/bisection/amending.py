@@ -74,7 +74,10 @@ def mark_content(journal: Journal, content: str, *, point: str, verdict: str) ->
 
 
 def reasons_of(journal: Journal, run: str) -> Json:
-    """Why a trial was made, what it said, and what the search was told. Raises UsageError for one that is not here."""
+    """Why a trial was made, what it said, and what the search was told: the last two once there is an answer.
+
+    Raises UsageError for one that is not here.
+    """
     entries = list(journal.entries())
     hits = [entry for entry in entries if entry.event in ("trial", "void") and entry.data["record"].startswith(run)]
     if len({entry.data["record"] for entry in hits}) != 1:
@@ -83,14 +86,12 @@ def reasons_of(journal: Journal, run: str) -> Json:
     entry = hits[0]
     answers = [one.data["finding"]["trials"] for one in entries if one.event == "answer"]
     step: Json = next((trial for trial in answers[-1] if trial["run"] == entry.data["record"]), {}) if answers else {}
-    verdict = step.get("verdict", {})
     return {
         "run": entry.data["record"],
         "point": entry.data["point"],
         "purpose": entry.data["purpose"],
         "why": step.get("why", ""),
-        "verdict": "/".join(str(verdict[key]) for key in ("outcome", "stage", "cause") if verdict.get(key)),
-        "told": step.get("observation") or ("nothing: void" if entry.event == "void" else ""),
-        "line": (verdict.get("deciding") or {}).get("text", ""),
+        "verdict": step.get("verdict", {}),
+        "told": step.get("observation") or ("void" if entry.event == "void" else ""),
         "undone": any(one.event == "undo" and one.data["record"] == entry.data["record"] for one in entries),
     }

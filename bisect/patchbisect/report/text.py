@@ -375,6 +375,22 @@ def asides(trial: Json) -> list[str]:
     return [words for words, so in (("known before", trial.get("reused")), ("warm", trial.get("warm"))) if so]
 
 
+def reason_page(reason: Json) -> RenderableType:
+    """Why one trial was made, and what came of it."""
+    verdict, told = reason["verdict"], reason["told"]
+    return fields(
+        [
+            ("run", reason["run"] + ("  (taken back)" if reason["undone"] else "")),
+            ("point", reason["point"]),
+            ("purpose", reason["purpose"]),
+            ("why", reason["why"]),
+            ("verdict", coloured(verdict["outcome"], outcome(verdict)) if verdict else ""),
+            _line_row(verdict.get("deciding")),
+            ("told", coloured(told, told.upper())),
+        ]
+    )
+
+
 def _proof(proof: Json, words: Words) -> list[RenderableType]:
     if not proof:
         return []

@@ -544,13 +544,13 @@ def why(ctx: invoke.Context, run: str, of: str = "last", json: bool = False) -> 
     from patchbisect.bisection import reasons_of
     from patchbisect.config import load_project
     from patchbisect.report.bisections import journal_of_any
-    from patchbisect.report.tables import fields
+    from patchbisect.report.text import reason_page
 
     document = reasons_of(journal_of_any(load_project(), of), run)
     if json:
         emit(document)
-        return
-    console().print(fields([(name, "yes" if value is True else value) for name, value in document.items()]))
+    else:
+        console().print(reason_page(document))
 
 
 collection = invoke.Collection("bisect", bisect, log, replay, undo, mark, why)
