@@ -19,6 +19,7 @@ from patchbisect.box.agent import cleaning, gpus, stopping, supervisor
 from patchbisect.box.agent.gpus import Gpu, Gpus
 from patchbisect.box.agent.processes import process_table, wait_gone
 from patchbisect.box.agent.rundir import RunDir
+from patchbisect.box.agent.senses import GpuWatch, kernel_kills
 from tests.box.lab import alive, launch, listen, until_log
 
 ONE, TWO = (Gpu(number, f"GPU-{number}", "Fake RTX", 96.0, 0.5, None) for number in (0, 1))
@@ -69,13 +70,14 @@ def test_a_server_whose_state_cannot_be_saved_is_ended(run: RunDir) -> None:
     assert not any(proc.session == server for proc in process_table().values())
 
 
-def test_a_gpu_has_fallen_off_when_two_readings_in_a_row_lack_it(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_has_fallen_off_when_two_readings_in_a_row_lack_it(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter([[ONE, TWO], [ONE], [ONE, TWO], [ONE], [ONE]])
     monkeypatch.setattr(Gpus, "read", lambda self: next(readings))
-    watch = supervisor.Supervisor(run, order())
+    said: list[str] = []
+    watch = GpuWatch([], note=said.append)
     for number, fell_off in enumerate([False, False, False, True], 1):
-        watch._read_gpus(number * 1000.0)
-        assert any("GPU-1 fell off" in said for said in watch._changed) is fell_off, f"reading {number}"
+        watch.read(number * 1000.0)
+        assert any("GPU-1 fell off" in text for text in said) is fell_off, f"reading {number}"
 
 
 # .. GPUs that can only be read in part, or not at all
@@ -181,20 +183,19 @@ def test_a_driver_that_does_not_answer_is_told_and_not_waited_for_twice(
     answered.set()
 
 
-def test_a_thread_of_ours_on_a_gpu_is_no_stranger(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = supervisor.Supervisor(run, order())
+def test_a_thread_of_ours_on_a_gpu_is_no_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    watch = GpuWatch([], note=said.append)
     watch._gpus.source = "nvml"
-    watch._known = {(os.getpid(), 1): ""}
     done = threading.Event()
     thread = threading.Thread(target=done.wait)
     thread.start()
     on_gpu = [gpus.GpuProcess(0, thread.native_id or 0, 1.0)]
     monkeypatch.setattr(Gpus, "processes", lambda self: on_gpu)
-    watch._look_for_foreigners([])
-    assert watch._changed == {}
-    watch._known = {}
-    watch._look_for_foreigners([])
-    assert [f"pid {os.getpid()} (" in said for said in watch._changed] == [True]
+    watch.look_for_foreigners({os.getpid()})
+    assert said == []
+    watch.look_for_foreigners(set())
+    assert [f"pid {os.getpid()} (" in text for text in said] == [True]
     done.set()
     thread.join()
 
@@ -249,8 +250,8 @@ def test_the_kernels_lines_about_our_processes_are_told(kernel_log: tuple[int, s
     ours = "Out of memory: Killed process 4242 (python3) total-vm:1kB, anon-rss:1kB"
     for text in ("eth0: link up", "Out of memory: Killed process 14242 (other)", ours):
         kernel.send(f"4,1234,99,-;{text}\n SUBSYSTEM=memory\n".encode())
-    assert supervisor.kernel_kills(log, {4242}) == [ours]
-    assert supervisor.kernel_kills(-1, {4242}) == []
+    assert kernel_kills(log, {4242}) == [ours]
+    assert kernel_kills(-1, {4242}) == []
 
 
 def test_an_exit_carries_the_ranks_codes_and_the_kernels_lines(

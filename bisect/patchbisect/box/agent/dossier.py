@@ -11,9 +11,8 @@ import time
 from typing import Optional
 
 from .base import Json
-from .processes import Proc, title
+from .processes import Proc, rank_of, title
 from .rundir import RunDir
-from .supervisor import rank_of
 
 STACKS_BUDGET_S = 20.0
 TAIL_BYTES = 1 << 20

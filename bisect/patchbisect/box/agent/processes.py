@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 from .base import boot_id
 
+RANK = re.compile(r"sglang::scheduler(?:_(?:DP\d+|PP\d+|ATTN_CP\d+|MOE_DP\d+))*(?:_TP(\d+))?")
+"""The process title of a scheduler (0.5.9, srt/managers/scheduler.py); without ``_TPn`` it is the only rank."""
+
 
 class Proc(NamedTuple):
     """One line of the process table. ``start`` (ticks since boot) makes a reused pid another process."""
@@ -80,6 +83,12 @@ def title(pid: int) -> str:
     except OSError:
         return ""
     return " ".join(word.decode("utf-8", "replace") for word in words)
+
+
+def rank_of(name: str) -> str | None:
+    """The rank of the scheduler with that title; None for another process."""
+    found = RANK.match(name)
+    return (found.group(1) or "0") if found else None
 
 
 def process_of(thread: int) -> int:

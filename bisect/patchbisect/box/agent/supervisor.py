@@ -5,30 +5,24 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
-import http.client
 import json
 import os
-import re
 import select
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
 
 from .base import Json, reserve, since_boot, write_json, write_reserved
-from .gpus import Gpu, Gpus
 from .processes import (
     Proc,
     all_shared_memory,
     descendants,
-    describe,
     life_id,
     listeners,
-    process_of,
     process_table,
+    rank_of,
     read_proc,
     send_signal,
     shared_memory,
@@ -36,10 +30,10 @@ from .processes import (
     title,
 )
 from .rundir import RunDir
+from .senses import GpuWatch, Health, LogWatch, kernel_kills, open_kernel_log, received_bytes
 from .warm import receive, send
 
 SAMPLE_EVERY_S = 0.5
-SMI_EVERY_S = 5.0
 SHM_EVERY_S = 5.0
 PROVENANCE_BYTES = 1 << 16
 HEALTH_CHANGED = b"h"
@@ -50,10 +44,6 @@ FORKED_PATIENCE_S = 60.0
 
 ORPHANS_SETTLE_S = 0.5
 """SGLang's children die of their launcher's death: give them this long before the exit is told."""
-
-
-RANK = re.compile(r"sglang::scheduler(?:_(?:DP\d+|PP\d+|ATTN_CP\d+|MOE_DP\d+))*(?:_TP(\d+))?")
-"""The process title of a scheduler (0.5.9, srt/managers/scheduler.py); without ``_TPn`` it is the only rank."""
 
 
 PROVENANCE_PROBE = r"""
@@ -71,80 +61,6 @@ print(json.dumps({"sglang": (spec.origin or (places or [""])[0]) if spec else ""
 """
 
 
-class Health:
-    """Asks the server whether it is ready, in a thread of its own: /health may take 20 s to answer."""
-
-    def __init__(self, port: int, *, changed: Callable[[], None]) -> None:
-        self._port = port
-        self._host = "127.0.0.1"
-        self._owned = threading.Event()
-        self._changed = changed
-        self.ready = False
-        if port:
-            threading.Thread(target=self._ask, daemon=True).start()
-
-    def owned(self, address: str) -> None:
-        """The port is bound by a process of this launch, at this address (hex, as in /proc/net/tcp)."""
-        self._host = loopback_for(address)
-        self._owned.set()
-
-    def lost(self) -> None:
-        self._owned.clear()
-        self.ready = False
-
-    def _ask(self) -> None:
-        while True:
-            self._owned.wait()
-            before, self.ready = self.ready, self._answers() and self._owned.is_set()
-            if self.ready != before:
-                self._changed()
-            time.sleep(5.0 if self.ready else 1.0)
-
-    def _answers(self) -> bool:
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=25)
-        try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
-
-
-def loopback_for(address: str) -> str:
-    """Where to reach a socket bound to ``address`` (hex): itself, or loopback for the wildcard."""
-    words = [bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8)]
-    raw = b"".join(words)
-    if not any(raw):
-        return "127.0.0.1"
-    return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)
-
-
-class LogWatch:
-    """How long the log has been silent. Lines that our own health question made do not count."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._size = 0
-        self._last = time.monotonic()
-
-    def silent_for_s(self) -> float:
-        now = time.monotonic()
-        with contextlib.suppress(OSError):
-            size = os.stat(self._path).st_size
-            if size != self._size:
-                if size - self._size > 4096 or not self._only_health(size):
-                    self._last = now
-                self._size = size
-        return now - self._last
-
-    def _only_health(self, size: int) -> bool:
-        with open(self._path, "rb") as file:
-            file.seek(self._size)
-            lines = file.read(size - self._size).splitlines()
-        return all(b'"GET /health HTTP/' in line for line in lines if line.strip())
-
-
 class Supervisor:
     """Parent and subreaper of one server: knows its processes, samples them, and writes down how it ended.
 
@@ -155,7 +71,9 @@ class Supervisor:
         self._run = run
         self._forked = forked
         self._order = order
-        self._gpus = Gpus(order["gpus"])
+        self._changed: dict[str, None] = {}
+        """What befell the launch and is not its doing, each once, in order."""
+        self._gpus = GpuWatch(order["gpus"], note=self._note)
         self._wake, self._wake_in = os.pipe()
         os.set_blocking(self._wake_in, False)
         self._health = Health(order["port"], changed=lambda: wake(self._wake_in, HEALTH_CHANGED))
@@ -174,17 +92,12 @@ class Supervisor:
         self._died_at: float | None = None
         self._told = False
         self._rank_exit: dict[str, int] = {}
-        self._changed: dict[str, None] = {}
         self._cpu = (time.monotonic(), 0)
         self._net = (time.monotonic(), received_bytes())
-        self._readings: tuple[float, list[Gpu]] = (0.0, [])
         self._shm_at = 0.0
         self._followed = (0, time.monotonic())
         self._mute = False
-        self._boot_gpus = {gpu.uuid for gpu in self._gpus.read()}
         self._kernel_log = open_kernel_log()
-        self._missing: set[str] = set()
-        """GPUs that the last reading lacked: one that two in a row lack has fallen off."""
 
     def start(self) -> None:
         """Raises OSError when the program is not there."""
@@ -239,7 +152,7 @@ class Supervisor:
         self._adopted = True
         state = self._run.state()
         self._server = (state["server"], state["server_start"])
-        self._boot_gpus = set(state["gpus"])
+        self._gpus.expected = set(state["gpus"])
         self._known = dict.fromkeys(self._run.known(), "")
         me = read_proc(os.getpid())
         write_json(
@@ -282,9 +195,7 @@ class Supervisor:
                 "fence": self._order["fence"],
                 "abandon_s": self._order["abandon_s"],
                 "shm": self._shm_before,
-                "gpus": sorted(self._boot_gpus),
-                "driver": self._gpus.driver,
-                "gpu_source": self._gpus.source,
+                **self._gpus.about,
             },
         )
 
@@ -326,7 +237,7 @@ class Supervisor:
         if touched != self._followed[0] or self._order["keep"]:
             self._followed = (touched, time.monotonic())
         if time.monotonic() - self._followed[1] > self._order["abandon_s"]:
-            self._changed[f"nobody followed the server for {self._order['abandon_s']:.0f} s: it was ended"] = None
+            self._note(f"nobody followed the server for {self._order['abandon_s']:.0f} s: it was ended")
             for proc in kin:
                 send_signal(proc, signal.SIGKILL)
 
@@ -393,7 +304,7 @@ class Supervisor:
         try:
             write_json(self._run.file(name), value)
         except OSError as problem:
-            self._changed[f"{self._run.path} cannot be written: {problem.strerror}"] = None
+            self._note(f"{self._run.path} cannot be written: {problem.strerror}")
             self._mute = True
 
     def _sample(self, kin: list[Proc]) -> None:
@@ -404,8 +315,8 @@ class Supervisor:
         received = received_bytes()
         net = max(0, received - self._net[1]) * 8 / 1000 / max(now - self._net[0], 1e-3)
         self._cpu, self._net = (now, ticks), (now, received)
-        gpus = self._read_gpus(now)
-        self._look_for_foreigners(kin)
+        gpus = self._gpus.read(now)
+        self._gpus.look_for_foreigners({pid for pid, _ in self._known}.union(proc.pid for proc in kin))
         ranks = {rank_of(self._known.get((proc.pid, proc.start), "")) for proc in kin} - {None}
         signals = {
             "alive": self._died_at is None,
@@ -436,26 +347,8 @@ class Supervisor:
         else:
             self._health.lost()
 
-    def _read_gpus(self, now: float) -> list[Gpu]:
-        """NVML answers in a millisecond; nvidia-smi takes a good part of a second, so it is asked seldom."""
-        if self._gpus.source == "nvml" or now - self._readings[0] > SMI_EVERY_S:
-            self._readings = (now, self._gpus.read())
-            self._look_for_missing()
-        return self._readings[1]
-
-    def _look_for_missing(self) -> None:
-        missing = self._boot_gpus - {gpu.uuid for gpu in self._readings[1]}
-        for uuid in missing & self._missing:
-            self._changed[f"GPU {uuid} fell off ({self._gpus.why})"] = None
-        self._missing = missing
-
-    def _look_for_foreigners(self, kin: list[Proc]) -> None:
-        if self._gpus.source == "nvml":
-            mine = {pid for pid, _ in self._known} | {proc.pid for proc in kin}
-            for one in self._gpus.processes():
-                pid = process_of(one.pid)
-                if pid not in mine and os.path.exists(f"/proc/{pid}"):
-                    self._changed[f"{describe(pid)} came to GPU {one.number} during the trial"] = None
+    def _note(self, text: str) -> None:
+        self._changed[text] = None
 
     def _tell_exit(self, kin: list[Proc]) -> None:
         self._told = True
@@ -501,52 +394,6 @@ def end_session(leader: int) -> None:
 def wake(pipe: int, what: bytes) -> None:
     with contextlib.suppress(BlockingIOError):
         os.write(pipe, what)
-
-
-def rank_of(name: str) -> str | None:
-    found = RANK.match(name)
-    return (found.group(1) or "0") if found else None
-
-
-def received_bytes() -> int:
-    """Bytes received by all interfaces but loopback."""
-    total = 0
-    with contextlib.suppress(OSError), open("/proc/net/dev", encoding="ascii") as file:
-        for line in file.read().splitlines()[2:]:
-            name, _, numbers = line.partition(":")
-            if name.strip() != "lo":
-                total += int(numbers.split()[0])
-    return total
-
-
-def open_kernel_log() -> int:
-    """The kernel's log from now on, -1 where this user may not read it: an older line may be about another process."""
-    try:
-        handle = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return -1
-    os.lseek(handle, 0, os.SEEK_END)
-    return handle
-
-
-def kernel_kills(log: int, pids: set[int]) -> list[str]:
-    """The kernel's lines in ``log`` about killing or faulting one of ``pids``."""
-    found = []
-    try:
-        while log >= 0:
-            try:
-                record = os.read(log, 8192).decode("utf-8", "replace")
-            except BrokenPipeError:  # overwritten while we read: go on with the next
-                continue
-            if not record:
-                break
-            text = record.split(";", 1)[-1].splitlines()[0]
-            wanted = "Killed process" in text or "segfault at" in text or "oom-kill:" in text
-            if wanted and any(re.search(rf"\b{pid}\b", text) for pid in pids):
-                found.append(text)
-    except BlockingIOError:
-        pass
-    return found
 
 
 def supervise(directory: str, launch_id: str, *forked: str) -> int:
