@@ -1,3 +1,5 @@
+from collections import Counter
+
 import pytest
 
 from patchbisect.bisection import AnswerKind, Claim, finding_to_json
@@ -263,7 +265,11 @@ def test_a_pair_that_only_breaks_together(tmp_path):
     )
     assert statuses(finding) == ALL_CONFIRMED
     assert len(world.launched) <= 16
-    assert world.launched[-1] == "clean with 0002-p2 and 0006-p6 alone"
+    assert world.launched[-3:] == [
+        "clean with 0002-p2 and 0006-p6 alone",
+        "clean with 0006-p6 alone",
+        "clean with 0002-p2 alone",
+    ]
     assert world.launched.count("clean with 0002-p2 and 0006-p6 alone") == 2
 
 
@@ -311,6 +317,30 @@ def test_one_wrong_launch_is_seen_by_the_proof_and_the_search_goes_on_in_doubt(t
     assert finding.culprit.subject == "p7"
     assert not finding.assumed_deterministic
     assert any("the same point ended in two ways" in text for text in said)
+
+
+def test_a_culprit_that_passed_once_alone_is_no_pair_with_a_bystander(tmp_path):
+    world = World.at(tmp_path, scripted({"clean with 0006-p6 alone": [READY]}, broken_by("p6")))
+    finding = found(world, question())
+    assert finding.answer is AnswerKind.FOUND
+    assert finding.culprit.subject == "p6"
+    assert not finding.assumed_deterministic
+
+
+def test_a_bystander_that_failed_once_alone_is_no_second_culprit(tmp_path):
+    """Patch 3 is guilty. What has patch 8 without it fails the first time it is launched."""
+    launched = Counter()
+
+    def rule(at):
+        launched[at.name] += 1
+        accident = "p8" in slugs(at) and launched[at.name] <= (2 if at.name == "HEAD without 0003-p3" else 1)
+        return FAILS if accident else broken_by("p3")(at)
+
+    world = World.at(tmp_path, rule)
+    finding = found(world, question())
+    assert launched["clean with 0008-p8 alone"] > 1
+    assert finding.others == ()
+    assert not finding.assumed_deterministic
 
 
 # -- budget -------------------------------------------------------------------------------------------------------

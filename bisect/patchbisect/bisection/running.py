@@ -210,13 +210,28 @@ class _Bisection:
         if not answer.sets:
             return guilt
         mine = next((one for one in answer.sets if guilt.changes <= one), answer.sets[0])
-        alone = self.ground.spot(held | mine)
-        certain = self.course.rates.kind == "deterministic" and len(mine) > 1 and not self.course.spent
-        if certain and self.course.look(alone, purpose="proof again").observation is not Observation.BAD:
+        others = tuple(one for one in answer.sets if one is not mine)
+        if self.course.rates.kind == "deterministic" and not self._stand(answer.sets, held=held):
             self._doubt_all()
             return None
-        others = tuple(one for one in answer.sets if one is not mine)
         return replace(guilt, answer=answer.answer, changes=mine, others=others)
+
+    def _stand(self, sets: tuple[On, ...], *, held: On) -> bool:
+        """Launch the sets again, as far as the budget goes: does each break, and not without any one of its changes?
+
+        One launch that erred would make a pair of a culprit and a bystander, or of a bystander a second culprit.
+        """
+        if sum(map(len, sets)) == 1:
+            return True
+        claims = [(one, Observation.BAD) for one in sets]
+        claims += [(one - {change}, Observation.GOOD) for one in sets if len(one) > 1 for change in sorted(one)]
+        for on, claimed in claims:
+            spot = self.ground.spot(held | on)
+            if self.course.spent:
+                return True
+            if not spot.unbuildable and self.course.look(spot, purpose="proof again").observation is not claimed:
+                return False
+        return True
 
     # -- answering ------------------------------------------------------------------------------------------------
 
