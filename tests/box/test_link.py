@@ -33,6 +33,14 @@ def test_a_login_that_chatters_is_read_past(tmp_path: Path) -> None:
         assert box.hello().directory.endswith("/box")
 
 
+def test_a_login_that_does_not_end_its_line_is_read_past(tmp_path: Path) -> None:
+    prompt = "printf 'Last login: now '; exec \"$@\""
+    settings = settings_for(tmp_path, prefix=("sh", "-c", prompt, "sh"))
+    for _ in ("asks for the agent", "has it"):
+        with open_box("x", settings, state=tmp_path) as box:
+            assert box.hello().directory.endswith("/box")
+
+
 def test_a_prefix_that_fails_is_told_with_its_own_words(tmp_path: Path) -> None:
     failing = ("sh", "-c", "echo 'Error: No such container: sgl' >&2; exit 1")
     settings = settings_for(tmp_path, prefix=failing)

@@ -61,11 +61,11 @@ class Sshd:
         (folder / "authorized_keys").write_text(self.client_key.with_suffix(".pub").read_text())
         self._config = folder / "sshd_config"
         self._config.write_text(
-            f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.host_key}\n"
+            f"{extra}\nPort {self.port}\nListenAddress 127.0.0.1\nHostKey {self.host_key}\n"
             f"AuthorizedKeysFile {folder / 'authorized_keys'}\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n"
             f"KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nPidFile {folder / 'pid'}\n"
             f"MaxStartups 100\nMaxSessions 50\nAcceptEnv NOTHING\nClientAliveInterval 5\n"
-            f"SetEnv HOME={folder / 'home'}\n{extra}\n"
+            f"SetEnv HOME={folder / 'home'}\n"
         )
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from patchbisect.box import Box, BoxSettings, open_box
-from patchbisect.box.failures import Unreachable
+from patchbisect.box.failures import LinkLost, Unreachable
+from tests.box.lab import launch
 from tests.sshd.openssh import Proxy, Sshd, free_port, make_key, running
 
 pytestmark = pytest.mark.sshd
@@ -106,6 +107,13 @@ def test_a_locked_key_is_told(settings: BoxSettings, home: Path, sshd: Sshd, tmp
     assert refused.remedy == f"ssh-add {locked}"
 
 
+def test_without_any_key_it_is_said_that_there_is_none(settings: BoxSettings, home: Path, proxy: Proxy) -> None:
+    (home / ".ssh" / "config").write_text(f"Host rig\n  HostName 127.0.0.1\n  Port {proxy.port}\n")
+    refused = refusal(settings, home)
+    assert "we have no key for" in refused.message
+    assert "ssh-keygen" in refused.remedy
+
+
 def test_a_port_where_nobody_listens_is_told(settings: BoxSettings, home: Path) -> None:
     refused = refusal(dataclasses.replace(settings, host=f"rig:{free_port()}"), home)
     assert "refused the connection" in refused.message
@@ -118,6 +126,41 @@ def test_a_name_without_an_address_is_told(settings: BoxSettings, home: Path) ->
 def test_a_host_that_does_not_answer_is_told(settings: BoxSettings, home: Path, proxy: Proxy) -> None:
     proxy.black_hole()
     assert "no SSH server answered in 3 s" in refusal(settings, home).message
+
+
+def test_a_login_that_never_speaks_is_given_up_with_a_hint(settings: BoxSettings, tmp_path: Path, home: Path) -> None:
+    with running(Sshd(tmp_path / "waiting", extra="ForceCommand sleep 60")) as waiting:
+        (home / ".ssh" / "known_hosts").write_text(waiting.known_hosts_line(waiting.port))
+        (home / ".ssh" / "config").write_text(f"Host rig\n  IdentityFile {waiting.client_key}\n")
+        mute = dataclasses.replace(settings, host=f"{waiting.user}@127.0.0.1:{waiting.port}", link_timeout_s=0.5)
+        (home / ".ssh" / "id_ed25519").write_bytes(waiting.client_key.read_bytes())
+        with pytest.raises(LinkLost) as caught:
+            hello(mute, home)
+        assert "does a start-up file of the shell there wait" in caught.value.remedy
+
+
+def test_a_server_that_grants_one_session_a_connection_gets_more_connections(
+    settings: BoxSettings, tmp_path: Path, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(Sshd(tmp_path / "narrow", extra="MaxSessions 1")) as narrow:
+        (home / ".ssh" / "id_ed25519").write_bytes(narrow.client_key.read_bytes())
+        (home / ".ssh" / "known_hosts").write_text(narrow.known_hosts_line(narrow.port))
+        one_each = dataclasses.replace(settings, host=f"{narrow.user}@127.0.0.1:{narrow.port}")
+        with open_box("rig", one_each, state=home) as box, box.lease("test"):
+            run = launch(box, "--line", "up", "--end", "hang")
+            for _ in run.events():
+                assert box.leases(), "asked while the log is followed"
+                break
+            assert run.stop(0.0).ended
+        assert not [one for one in caplog.records if one.name == "patchbisect.box.patience"], "no link was lost"
+
+
+def test_an_ipv6_address_is_a_host(settings: BoxSettings, tmp_path: Path, home: Path) -> None:
+    with running(Sshd(tmp_path / "six", extra="ListenAddress ::1")) as six:
+        (home / ".ssh" / "id_ed25519").write_bytes(six.client_key.read_bytes())
+        line = six.known_hosts_line(six.port).replace("[127.0.0.1]", "[::1]")
+        (home / ".ssh" / "known_hosts").write_text(line)
+        assert hello(dataclasses.replace(settings, host=f"{six.user}@[::1]:{six.port}"), home) == six.user
 
 
 def test_a_jump_host_is_gone_through_and_its_key_is_checked_too(

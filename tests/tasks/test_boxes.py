@@ -43,6 +43,15 @@ def test_doctor_says_what_is_missing_and_what_to_do(tmp_path: Path) -> None:
     assert "/no/python" in done.stdout
 
 
+def test_brackets_in_what_doctor_says_are_no_markup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text("Host rig\n  HostName 127.0.0.1\n  Port 1\n  CertificateFile c\n")
+    project = fake_project(tmp_path, patches=1, guilty=0)
+    path = project.root / "invoke.yaml"
+    path.write_text(path.read_text().replace("{python:", "{host: rig, python:"))
+    assert "`prefix: [ssh, rig]`" in project.run("doctor", env={"HOME": str(tmp_path)}).stdout
+
+
 def test_a_reservation_keeps_others_out_and_lets_its_owner_work(ours: FakeProject, theirs: FakeProject) -> None:
     assert ours.run("box.acquire", "--reason", "Kimi", "--minutes", "5").returncode == 0
     assert "Kimi" in theirs.run("box").stdout

@@ -38,3 +38,9 @@ def test_in_place_is_refused_where_no_checkout_is_named(project: FakeProject) ->
     assert done.returncode == 2
     assert "box 'local' names no checkout of yours" in done.stderr
     assert "patchbisect.boxes.local.checkout" in done.stderr
+
+
+def test_brackets_in_a_title_are_no_markup(project: FakeProject) -> None:
+    (patch,) = (project.root / "patches").glob("0001-*")
+    patch.write_text(patch.read_text().replace("Note 1", "Note [dim] 1 [/1]"))
+    assert "Note [dim] 1 [/1]" in project.run("queue").stdout

@@ -7,7 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from patchbisect.box import BoxSettings
+from patchbisect.box.ssh_config import parse_target
 from patchbisect.config import load_settings
 from patchbisect.trial.rig import _box_settings
 
@@ -39,6 +42,25 @@ patchbisect:
       link-patience-s: 7
     container: {prefix: [docker, exec, -i, sgl]}
 """
+
+
+@pytest.mark.parametrize(
+    ("setting", "target"),
+    [
+        ("host: rig", "rig"),
+        ("host: rig, user: ada, port: 2222", "ada@rig:2222"),
+        ("host: '::1', user: ada, port: 2222", "ada@[::1]:2222"),
+        ("host: '[::1]:2222', user: ada", "ada@[::1]:2222"),
+        ("host: 'fe80::1%eth0'", "[fe80::1%eth0]"),
+    ],
+)
+def test_where_a_box_is_may_be_said_in_parts(tmp_path: Path, setting: str, target: str) -> None:
+    file = tmp_path / "invoke.yaml"
+    file.write_text(f"patchbisect: {{boxes: {{rig: {{{setting}}}}}}}")
+    settings = load_settings(file)
+    found = _box_settings(settings.boxes["rig"], None, cast(Any, SimpleNamespace(settings=settings)))
+    assert found.host == target
+    assert parse_target(found.host)
 
 
 def test_every_setting_of_a_box_can_be_set(tmp_path: Path) -> None:

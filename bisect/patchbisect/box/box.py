@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 FIRST_PATIENCE_S = 2.0
 """For a box that was never reached: there the way is more likely wrong than broken."""
+SILENT_TRIES = 2
+"""How often an agent that never spoke may be waited for although a login succeeds."""
 
 
 class Box:
@@ -101,8 +103,9 @@ class Box:
             conversation.close()
 
     def _patience_s(self) -> float:
-        known = self._reached or self._link.proven
-        return self.settings.link_patience_s if known else FIRST_PATIENCE_S
+        if self._reached:
+            return self.settings.link_patience_s
+        return SILENT_TRIES * self.settings.link_timeout_s if self._link.proven else FIRST_PATIENCE_S
 
     def ask(self, verb: str, **args: Any) -> dict[str, Any]:
         """One request and its answer; asked again after a lost link (every verb may be repeated)."""

@@ -17,6 +17,8 @@ FILES = {path.name: path.read_text(encoding="utf-8") for path in Path(__file__).
 AGENT = json.dumps(FILES, sort_keys=True).encode()
 AGENT_ID = hashlib.sha256(AGENT).hexdigest()[:12]
 HEARTBEAT_S = 5.0
+SILENT_LOGIN = "if it stays so: does a start-up file of the shell there wait for something, or is its disk very slow?"
+OTHER_PYTHON = "set `python` or `agent-python` of the box to a Python 3.9 or newer"
 NOISE_LIMIT = 1 << 16
 """Bytes of a login's own chatter on standard output that are skipped before the agent's first line."""
 
@@ -99,12 +101,13 @@ class Conversation:
         said = self._channel.complaint()
         where = f"box {self._name}"
         if "patchbisect: " in said:
-            return Unreachable(f"{where}: {said.rpartition('patchbisect: ')[2].partition(' (exit')[0]}")
+            told = said.rpartition("patchbisect: ")[2].partition(" (exit")[0]
+            written = "cannot be written" in told
+            remedy = "set `dir` of the box to a place that is yours and has room" if written else OTHER_PYTHON
+            return Unreachable(f"{where}: {told}", remedy=remedy)
         if "not found" in said and python in said:
-            return Unreachable(
-                f"{where}: there is no {python} there", remedy="set `python` or `agent_python` of the box"
-            )
-        return LinkLost(f"{where}: {said}") if said else lost
+            return Unreachable(f"{where}: there is no {python} there", remedy=OTHER_PYTHON)
+        return LinkLost(f"{where}: {said}") if said else LinkLost(lost.message, remedy=SILENT_LOGIN)
 
     def _line(self) -> bytes:
         while b"\n" not in self._buffer:

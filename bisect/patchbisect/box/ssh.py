@@ -1,4 +1,7 @@
-"""A link over SSH: one kept, checked connection with keep-alive, and a channel of it for each conversation."""
+"""A link over SSH: a kept, checked connection with keep-alive, and a channel of it for each conversation.
+
+Where sshd grants a connection fewer sessions than there are conversations, there are further connections.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import paramiko
 
 from patchbisect.box.failures import LinkLost, Unreachable
-from patchbisect.box.ssh_config import HostSettings, host_keys, lookup
+from patchbisect.box.ssh_config import HostSettings, hops_to, host_keys, lookup
 from patchbisect.errors import BoxError
 
 BROKEN = (OSError, EOFError, paramiko.SSHException)
@@ -23,12 +26,33 @@ logging.getLogger(LOG_CHANNEL).addHandler(logging.NullHandler())
 logging.getLogger(LOG_CHANNEL).propagate = False  # it logs tracebacks of what is told as a BoxError
 
 
+class Connection:
+    """A way to the box: the clients of the jump hosts, if there are any, and last that of the box itself."""
+
+    def __init__(self) -> None:
+        self._clients: list[paramiko.SSHClient] = []
+        self.transport: paramiko.Transport
+        """That of the last."""
+
+    def lead_on(self, client: paramiko.SSHClient) -> None:
+        transport = client.get_transport()
+        assert transport is not None
+        transport.set_keepalive(KEEPALIVE_S)
+        self.transport = transport
+        self._clients.append(client)
+
+    def close(self) -> None:
+        for client in reversed(self._clients):
+            client.close()
+
+
 class SshChannel:
     """``sh`` behind a channel of an SSH connection."""
 
-    def __init__(self, channel: paramiko.Channel, link: SshLink) -> None:
+    def __init__(self, channel: paramiko.Channel, link: SshLink, connection: Connection) -> None:
         self._channel = channel
         self._link = link
+        self._connection = connection
         self._said = b""
 
     def write(self, data: bytes) -> None:
@@ -47,7 +71,7 @@ class SshChannel:
 
     def _lost(self, problem: Exception) -> LinkLost:
         """A silent connection is as lost as a closed one: the next channel gets a new one."""
-        self._link.drop()
+        self._link.drop(self._connection)
         silent = isinstance(problem, TimeoutError)
         return LinkLost(f"{self._link.where}: {'the link is silent' if silent else f'the link broke ({problem})'}")
 
@@ -68,7 +92,7 @@ class SshChannel:
 
 
 class SshLink:
-    """The connection to ``[user@]host[:port]``, made when first needed and again after it was lost.
+    """The connections to ``[user@]host[:port]``, made when first needed and again after it was lost.
 
     Honours ``~/.ssh/config``; checks the host key against known_hosts and never learns one; uses keys and the agent,
     never a password.
@@ -77,7 +101,7 @@ class SshLink:
     def __init__(self, target: str, *, name: str, timeout_s: float) -> None:
         self._target = target
         self._lock = threading.Lock()
-        self._clients: list[paramiko.SSHClient] = []
+        self._connections: list[Connection] = []
         self._connected_before = False
         self.timeout_s = timeout_s
         self.where = f"box {name}"
@@ -88,33 +112,52 @@ class SshLink:
 
     def open(self) -> SshChannel:
         """Raises Unreachable, or LinkLost where an earlier connection shows that the way is right."""
+        full: list[Connection] = []
+        while True:
+            connection, new = self._connection(full)
+            channel = self._channel(connection)
+            if channel is not None:
+                return channel
+            if new:
+                self.drop(connection)
+                raise self._failure("sshd there starts no session", "is MaxSessions 0 in its sshd_config?")
+            full.append(connection)
+
+    def _connection(self, full: Sequence[Connection]) -> tuple[Connection, bool]:
+        """One that is not known to be ``full``, and whether it was made just now."""
         with self._lock:
-            transport = self._transport()
-        try:
-            channel = transport.open_session(timeout=self.timeout_s)
-            channel.exec_command("sh")
-        except BROKEN as problem:
-            self.drop()
-            raise LinkLost(f"{self.where}: no channel could be opened ({problem})") from None
-        return SshChannel(channel, self)
-
-    def _transport(self) -> paramiko.Transport:
-        transport = self._clients[-1].get_transport() if self._clients else None
-        if transport is None or not transport.is_active():
-            self._close_clients()
-            transport = self._connect_along(lookup(self._target))
+            for one in self._connections:
+                if one.transport.is_active() and one not in full:
+                    return one, False
+            connection = self._connect_along(lookup(self._target))
             self._connected_before = True
-        return transport
+            self._connections.append(connection)
+            return connection, True
 
-    def _connect_along(self, host: HostSettings) -> paramiko.Transport:
+    def _channel(self, connection: Connection) -> SshChannel | None:
+        """A channel of that connection; None when sshd grants no more of them on one (``MaxSessions``)."""
+        try:
+            channel = connection.transport.open_session(timeout=self.timeout_s)
+            channel.exec_command("sh")
+        except paramiko.ChannelException:
+            return None
+        except BROKEN as problem:
+            self.drop(connection)
+            raise LinkLost(f"{self.where}: no channel could be opened ({problem})") from None
+        return SshChannel(channel, self, connection)
+
+    def _connect_along(self, host: HostSettings) -> Connection:
         """Connect through the jump hosts of ``host``, if it has any, each checked like the last."""
-        tunnel: paramiko.Channel | None = None
-        for jump in host.jumps:
-            hop = lookup(jump)
-            transport = self._connect(hop, tunnel)
-            following = host if jump == host.jumps[-1] else lookup(host.jumps[host.jumps.index(jump) + 1])
-            tunnel = self._tunnel(transport, following)
-        return self._connect(host, tunnel)
+        way = Connection()
+        hops = [*hops_to(host), host]
+        try:
+            way.lead_on(self._connect(hops[0], None))
+            for hop in hops[1:]:
+                way.lead_on(self._connect(hop, self._tunnel(way.transport, hop)))
+        except BaseException:
+            way.close()
+            raise
+        return way
 
     def _tunnel(self, transport: paramiko.Transport, to: HostSettings) -> paramiko.Channel:
         try:
@@ -124,7 +167,7 @@ class SshLink:
         except BROKEN as problem:
             raise self._failure(f"the jump host cannot reach {to.hostname}:{to.port} ({problem})", "") from None
 
-    def _connect(self, host: HostSettings, tunnel: paramiko.Channel | None) -> paramiko.Transport:
+    def _connect(self, host: HostSettings, tunnel: paramiko.Channel | None) -> paramiko.SSHClient:
         client = paramiko.SSHClient()
         client.set_log_channel(LOG_CHANNEL)
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
@@ -150,11 +193,7 @@ class SshLink:
             client.close()
             sock.close()
             raise
-        self._clients.append(client)
-        transport = client.get_transport()
-        assert transport is not None
-        transport.set_keepalive(KEEPALIVE_S)
-        return transport
+        return client
 
     def _socket(self, host: HostSettings) -> socket.socket | paramiko.ProxyCommand:
         if host.proxy_command:
@@ -164,7 +203,8 @@ class SshLink:
             return socket.create_connection((host.hostname, host.port), timeout=self.timeout_s)
         except socket.gaierror as problem:
             raise self._failure(
-                f"no address for {host.hostname} ({problem.strerror})", "correct `host` of the box"
+                f"no address for {host.hostname} ({problem.strerror})",
+                f"correct `host` of the box; if {host.by_hand} knows it all the same: `prefix: [ssh, …]` instead",
             ) from None
         except TimeoutError:
             remedy = "is the machine up, and the network or VPN?"
@@ -205,7 +245,12 @@ class SshLink:
             if "not found in known_hosts" in str(problem):
                 raise Unreachable(
                     f"{self.where}: the host key of {host.known_as} is not known here",
-                    remedy=f"compare the fingerprint that this shows, and accept it: {by_hand}",
+                    remedy=host.to_accept,
+                ) from None
+            if "No authentication methods" in str(problem):
+                raise Unreachable(
+                    f"{self.where}: we have no key for {who}: none in ~/.ssh, and no agent with one",
+                    remedy=f"ssh-keygen makes one, ssh-copy-id installs it; then try it by hand: {by_hand}",
                 ) from None
             if "banner" not in str(problem) and "No existing session" not in str(problem):
                 raise self._failure(f"{who}: {problem}", f"try it by hand: {by_hand}") from None
@@ -221,14 +266,14 @@ class SshLink:
         kind = LinkLost if self._connected_before else Unreachable
         return kind(f"{self.where}: {message}", remedy=remedy)
 
-    def drop(self) -> None:
-        """Give the connection up; the next channel makes a new one."""
+    def drop(self, connection: Connection) -> None:
+        """Give a connection up, and those that have broken; the next channel makes a new one."""
         with self._lock:
-            self._close_clients()
-
-    def _close_clients(self) -> None:
-        while self._clients:
-            self._clients.pop().close()
+            for one in [one for one in self._connections if one is connection or not one.transport.is_active()]:
+                self._connections.remove(one)
+                one.close()
 
     def close(self) -> None:
-        self.drop()
+        with self._lock:
+            while self._connections:
+                self._connections.pop().close()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import getpass
+import glob
 import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import paramiko
 from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
@@ -33,6 +35,10 @@ WITHOUT_EFFECT = frozenset(
 """Directives that do not change whether or where this tool connects."""
 
 
+DEEPEST_INCLUDE = 16
+"""OpenSSH's own limit (readconf.c, READCONF_MAX_DEPTH)."""
+
+
 @dataclass(frozen=True, slots=True)
 class HostSettings:
     """Where a host is and how to log in there."""
@@ -46,7 +52,12 @@ class HostSettings:
     jumps: tuple[str, ...]
     proxy_command: str
     alias: str
-    known_hosts: tuple[Path, ...]
+    own_known_hosts: tuple[Path, ...]
+    machine_known_hosts: tuple[Path, ...]
+
+    @property
+    def known_hosts(self) -> tuple[Path, ...]:
+        return self.own_known_hosts + self.machine_known_hosts
 
     @property
     def key_name(self) -> str:
@@ -71,6 +82,14 @@ class HostSettings:
         return " ".join(map(shlex.quote, ["ssh", *port, *(["-l", host.user] if host.user else []), "--", host.host]))
 
     @property
+    def to_accept(self) -> str:
+        """What to do so that the host's key is known from now on."""
+        if any(path.is_file() or not path.exists() for path in self.own_known_hosts):
+            return f"compare the fingerprint that this shows, and accept it: {self.by_hand}"
+        kept = " ".join(map(str, self.own_known_hosts))
+        return f"UserKnownHostsFile is {kept}, where no key is kept: name another for it, or use `prefix: [ssh, …]`"
+
+    @property
     def first_identity(self) -> str:
         return shlex.quote(str(self.identities[0])) if self.identities else ""
 
@@ -85,7 +104,8 @@ class Target:
 def parse_target(target: str) -> Target:
     """``[user@]host[:port]``, an IPv6 address in brackets. Raises UsageError."""
     found = re.fullmatch(
-        r"(?:(?P<user>[^@\s]+)@)?(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[^@:\s\[\]]+))(?::(?P<port>\d+))?", target
+        r"(?:(?P<user>[^@\s]+)@)?(?:\[(?P<six>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>[^@:\s\[\]]+))(?::(?P<port>\d+))?",
+        target,
     )
     host = (found["six"] or found["host"]) if found else ""
     if not found or host.startswith("-") or (found["user"] or "").startswith("-"):
@@ -100,17 +120,7 @@ def config_path() -> Path:
 def lookup(target: str) -> HostSettings:
     """All that the user's ssh configuration says of ``target``. Raises UsageError for a file that cannot be read."""
     asked = parse_target(target)
-    config = paramiko.SSHConfig()
-    if config_path().is_file():
-        try:
-            config = paramiko.SSHConfig.from_path(str(config_path()))
-            found = config.lookup(asked.host)
-        except Exception as problem:  # Paramiko lets ConfigParseError, ImportError and plain Exception out
-            raise UsageError(
-                f"{config_path()}: {problem}", remedy="use `prefix: [ssh, HOST]` for this box instead"
-            ) from problem
-    else:
-        found = config.lookup(asked.host)
+    found = _directives(asked)
     return HostSettings(
         target=target,
         hostname=found.get("hostname", asked.host),
@@ -121,8 +131,78 @@ def lookup(target: str) -> HostSettings:
         jumps=_jumps(found.get("proxyjump", "")),
         proxy_command=found.get("proxycommand", ""),
         alias=found.get("hostkeyalias", ""),
-        known_hosts=_known_hosts(found),
+        own_known_hosts=_paths(found.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")),
+        machine_known_hosts=_paths(
+            found.get("globalknownhostsfile", "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2")
+        ),
     )
+
+
+def hops_to(host: HostSettings, *, _on_the_way: tuple[str, ...] = ()) -> list[HostSettings]:
+    """The jump hosts before ``host``. As with OpenSSH the first of them may have jump hosts of its own."""
+    names = [jump for jump in host.jumps if jump not in (*_on_the_way, host.target)]  # of `Host *` it is its own
+    hops = [lookup(name) for name in names]
+    return [*hops_to(hops[0], _on_the_way=(*_on_the_way, host.target)), *hops] if hops else []
+
+
+def _directives(asked: Target) -> paramiko.SSHConfigDict:
+    """What holds for that host, by the directive's name in small letters; those that are not applied too."""
+    try:
+        text = "".join(f"{line.text}\n" for line in config_lines(config_path()))
+        return paramiko.SSHConfig.from_text(text).lookup(asked.host)
+    except Exception as problem:  # Paramiko lets ConfigParseError, ImportError and plain Exception out
+        raise UsageError(
+            f"{config_path()}: {problem}", remedy="use `prefix: [ssh, HOST]` for this box instead"
+        ) from problem
+
+
+class ConfigLine(NamedTuple):
+    """A line of an ssh configuration, and where it stands."""
+
+    path: Path
+    number: int
+    text: str
+
+    @property
+    def directive(self) -> str:
+        """In small letters; empty for a comment."""
+        word = re.split(r"[\s=]", self.text.strip(), maxsplit=1)[0].lower()
+        return "" if word.startswith("#") else word
+
+    @property
+    def argument(self) -> str:
+        return re.split(r"\s*=\s*|\s+", self.text.strip(), maxsplit=1)[-1]
+
+
+EVERY_HOST = "Host *"
+
+
+def config_lines(path: Path, *, depth: int = 0) -> Iterator[ConfigLine]:
+    """The lines of ``path``, each ``Include`` that holds for every host replaced by what it includes.
+
+    One inside a narrower ``Host`` or ``Match`` stays: text cannot say that both its condition and those of the file
+    have to hold. Like OpenSSH, files that are not there are passed over.
+    """
+    scope = ConfigLine(path, 0, EVERY_HOST)
+    for number, text in enumerate(_numbered(path), start=1):
+        line = ConfigLine(path, number, text)
+        if line.directive in ("host", "match"):
+            scope = line
+        narrow = line.directive == "include" and not re.fullmatch(
+            r"(?i)host[\s=]+\*|match[\s=]+all", scope.text.strip()
+        )
+        if line.directive != "include" or narrow or depth == DEEPEST_INCLUDE:
+            yield line
+            continue
+        for included in _included(line.argument):
+            yield from config_lines(included, depth=depth + 1)
+            yield scope  # what follows is not for the last host of that file
+
+
+def _included(patterns: str) -> Iterator[Path]:
+    for pattern in shlex.split(patterns):
+        absolute = config_path().parent / Path(pattern).expanduser()  # which stays as it is where it is absolute
+        yield from map(Path, sorted(glob.glob(str(absolute))))  # noqa: PTH207 (Path.glob finds an editor's .swp too)
 
 
 def _path(text: str) -> Path:
@@ -135,10 +215,8 @@ def _jumps(text: str) -> tuple[str, ...]:
     )
 
 
-def _known_hosts(found: paramiko.SSHConfigDict) -> tuple[Path, ...]:
-    user = found.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")
-    machine = found.get("globalknownhostsfile", "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2")
-    return tuple(map(_path, shlex.split(f"{user} {machine}")))
+def _paths(text: str) -> tuple[Path, ...]:
+    return tuple(map(_path, shlex.split(text)))
 
 
 def host_keys(host: HostSettings) -> Iterator[tuple[list[str], paramiko.PKey]]:
@@ -177,12 +255,9 @@ def _marked(paths: tuple[Path, ...]) -> Iterator[tuple[Path, list[str]]]:
 
 def not_applied(target: str) -> list[str]:
     """What OpenSSH would honour for ``target`` and this tool does not, one sentence each."""
-    found = []
-    config = config_path()
-    for number, line in enumerate(_numbered(config), start=1):
-        word = re.split(r"[\s=]", line.strip(), maxsplit=1)[0].lower()
-        if word and not word.startswith("#") and word not in APPLIED | WITHOUT_EFFECT:
-            found.append(f"{config}:{number}: {word} is not applied")
+    holding = _directives(parse_target(target)).keys() - APPLIED - WITHOUT_EFFECT
+    lines = [line for line in config_lines(config_path()) if line.directive in holding]
+    found = [f"{line.path}:{line.number}: {line.directive} is not applied" for line in lines]
     found += [f"{path}: a {fields[0]} line is not applied" for path, fields in _marked(lookup(target).known_hosts)]
     return found
 

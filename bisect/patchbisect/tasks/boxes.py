@@ -44,16 +44,15 @@ def doctor(ctx: invoke.Context, box: str = "", json: bool = False) -> None:
 
 
 def _table(checks: Sequence[Check]) -> Table:
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("", "check", "found", "remedy"):
-        table.add_column(heading, overflow="fold")
+    from patchbisect.report.tables import add, table
+
+    shown = table("", "check", "found", "remedy")
     for check in checks:
         mark = Text("ok", style="green") if check.ok else Text("FAULT", style="red")
-        table.add_row(mark, check.check, check.detail, check.remedy)
-    return table
+        add(shown, mark, check.check, check.detail, check.remedy)
+    return shown
 
 
 @task(help={**_BOX, "wait-for-box": "seconds to wait for it", "json": "print one JSON document"})

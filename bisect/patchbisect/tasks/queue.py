@@ -25,10 +25,9 @@ def queue(ctx: invoke.Context, at: str = "worktree", json: bool = False) -> None
 
     Example: invoke queue --at HEAD
     """
-    from rich.table import Table
-
     from patchbisect.config import load_project
     from patchbisect.points import PointResolver
+    from patchbisect.report.tables import add, table
 
     project = load_project()
     pin, patches = PointResolver.of(project, mirror=mirror_of(project)).queue(at)
@@ -37,17 +36,14 @@ def queue(ctx: invoke.Context, at: str = "worktree", json: bool = False) -> None
     if json:
         emit({"pin": asdict(pin), "patches": [described(patch) for patch in patches.patches]})
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("patch", "kind", "forwarded", "subject", "files"):
-        table.add_column(heading, overflow="fold")
+    shown_patches = table("patch", "kind", "forwarded", "subject", "files")
     for patch in patches.patches:
         shown = described(patch)
         state = "" if patch.enabled else " (disabled)"
-        table.add_row(
-            f"{patch.name}{state}", shown["kind"], shown["forwarded"], patch.subject, "\n".join(shown["files"])
-        )
+        about = (shown["kind"], shown["forwarded"], patch.subject, "\n".join(shown["files"]))
+        add(shown_patches, f"{patch.name}{state}", *about)
     console().print(f"pin {pin.tag or pin.commit} ({pin.commit[:12]}) of {pin.upstream}")
-    console().print(table)
+    console().print(shown_patches)
 
 
 def described(patch: Patch) -> dict[str, Any]:

@@ -119,11 +119,10 @@ def short(rev: str) -> str:
 
 
 def table(rows: list[tuple[str, str, str]]) -> None:
-    from rich.table import Table
+    from patchbisect.report import tables
 
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for _ in (0, 1, 2):
-        table.add_column(overflow="fold")
+    shown = tables.table("", "", "")
+    shown.show_header = False
     for row in rows:
-        table.add_row(*row)
-    console().print(table, markup=False)
+        tables.add(shown, *row)
+    console().print(shown)

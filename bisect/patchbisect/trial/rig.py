@@ -115,12 +115,10 @@ _TUNED = (
 
 def _box_settings(config: BoxConfig, embedded: Embedded | None, project: Project) -> BoxSettings:
     """A box as its package wants it. The embedded one brings its own interpreter."""
-    user = f"{config.user}@" if config.user else ""
-    port = f":{config.port}" if config.port else ""
     tuned = {name: value for name in _TUNED if (value := getattr(config, name)) is not None}
     return BoxSettings(
         **tuned,
-        host=f"{user}{config.host}{port}" if config.host else "",
+        host=_target(config),
         prefix=config.prefix,
         directory=config.dir or "",
         python=str(embedded.python) if config.embedded and embedded else config.python or "python3",
@@ -134,3 +132,11 @@ def _box_settings(config: BoxConfig, embedded: Embedded | None, project: Project
         build=config.build,
         pip_args=config.pip_args,
     )
+
+
+def _target(config: BoxConfig) -> str:
+    """``[user@]host[:port]``; an IPv6 address stands in brackets there."""
+    if not config.host:
+        return ""
+    host = f"[{config.host}]" if config.host.count(":") > 1 and "[" not in config.host else config.host
+    return f"{config.user}@" * bool(config.user) + host + f":{config.port}" * bool(config.port)

@@ -58,7 +58,7 @@ class Agent:
     # .. the conversation
 
     def serve(self) -> None:
-        self._wire.send({"agent": self._dir})
+        self._wire.greet({"agent": self._dir})
         threading.Thread(target=self._tick, daemon=True).start()
         while True:
             request = self._wire.receive(timeout_s=QUIET_CLIENT_S)

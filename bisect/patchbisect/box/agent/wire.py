@@ -21,6 +21,12 @@ class Wire:
         self._payload = 0
         self._sending = threading.Lock()
 
+    def greet(self, about: Json) -> None:
+        """On a line of its own, whatever the login's start-up files printed before it."""
+        with self._sending:
+            os.write(self._out, b"\n")
+        self.send(about)
+
     def send(self, header: Json, data: bytes = b"") -> None:
         rest = memoryview(json.dumps(header).encode() + b"\n" + data)
         with self._sending:
