@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from patchbisect.bisection import Finding
 from patchbisect.bisection.finding import Question
 from patchbisect.journal import Journal
-from patchbisect.model import Point
+from patchbisect.model import EMPTY, Point, Scalar
 from patchbisect.search import Budget, Rates
 from patchbisect.timeline import timeline
 from tests.bisection.test_running import ALL_CONFIRMED, statuses
@@ -17,14 +18,17 @@ from tests.bisection.test_shortening import fast, short_start
 from tests.bisection.test_suspicion import LOG, editing
 from tests.bisection.world import DIRTY, FAILS, READY, World, broken_by, point, question, scripted, slugs
 
+Flags = Mapping[str, Scalar]
 RAISES = 'print(f"layers {effective_layer_ids}")'
 
 
-def naming(suspect: int, count: int = 8, **more: object) -> Question:
+def naming(suspect: int, count: int = 8, flags: Flags = EMPTY, **more: object) -> Question:
     """``clean`` .. ``HEAD`` with that many patches; the traceback of ``LOG`` shows a line of that one."""
     lines = {suspect: ("sglang/srt/model_executor/runner.py", RAISES)}
     patches = [editing(k, *lines.get(k, ("sglang/srt/other.py",))).after for k in range(1, count + 1)]
-    ends = timeline(point("clean"), point("HEAD", patches), applies=lambda base, patches: True)
+    ends = timeline(
+        point("clean", flags=flags), point("HEAD", patches, flags=flags), applies=lambda base, patches: True
+    )
     return question(timeline=ends, **more)
 
 
@@ -55,6 +59,18 @@ def test_its_proof_comes_first_and_its_two_points_are_started_once_and_whole(tmp
     ]
     assert once_each(world, finding)
     assert not any(step.trial.warm for step in finding.proof[:2])
+
+
+@pytest.mark.parametrize("flags", [{"load-format": "dummy", "tp-size": 2}, {"load-format": "auto", "tp-size": 2}])
+def test_its_points_are_started_once_whatever_the_flags_are(tmp_path: Path, flags: Flags) -> None:
+    world = world_at(tmp_path, broken_by("p6"))
+    finding = fast(world, naming(6, flags=flags), tmp_path)
+    assert statuses(finding) == ALL_CONFIRMED
+    assert once_each(world, finding)
+    assert [name for name in world.launched if not name.endswith("warm")] == [
+        "clean + 5 of 8 (0005-p5)",
+        "clean + 6 of 8 (0006-p6)",
+    ]
 
 
 @pytest.mark.parametrize("guilty", [1, 4, 8])

@@ -102,7 +102,7 @@ def without_effect(*slugs: str) -> Callable[[Point], str]:
 
 def contents(at: Point) -> str:
     text = "|".join([str(at.base), *(one.text for one in at.patches)])
-    arguments = [f"--{name}={value}" for name, value in sorted(at.flags.items())]
+    arguments = [f"--{name}={value}" for name, value in at.flags.items()]
     return content_id(tree=hashlib.sha1(text.encode()).hexdigest(), arguments=arguments, env=at.env)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from itertools import pairwise
 
 from patchbisect.bisection.bench import Around, Bench
@@ -47,9 +46,7 @@ class PrimeSuspect(Around):
                 self._borne_out = False
             return trial
         known = self._ahead.pop(content, None) if purpose == "proof" else None
-        if known:
-            return replace(known, point=point)
-        return self.inner.launch(point, purpose=purpose, settle=settle, record=record, box=box)
+        return known or self.inner.launch(point, purpose=purpose, settle=settle, record=record, box=box)
 
     def unasked(self) -> list[Trial]:
         """Starts of a proof that was never asked for: another change is guilty."""

@@ -294,7 +294,9 @@ class _Fast:
 
 
 def _whole_point(point: Point, short: Shortcut, question: Question) -> Point:
-    """The point without the shortcut's flags, which give way to what the ends have there."""
-    flags = {name: value for name, value in point.flags.items() if name not in short.flags}
+    """The point without the shortcut's flags, which give way to what the ends have there. Their order stays."""
     usual = {name: value for name, value in question.timeline.bad.flags.items() if name in short.flags}
-    return replace(point, name=point.name.removesuffix(", short"), flags={**flags, **usual})
+    flags = {
+        name: value for name, value in {**point.flags, **usual}.items() if name in usual or name not in short.flags
+    }
+    return replace(point, name=point.name.removesuffix(", short"), flags=flags)
