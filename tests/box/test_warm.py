@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from patchbisect.box import Box, LaunchSpec
-from patchbisect.box.agent import warm, warmth
+from patchbisect.box.agent import handing, noticing, warmth, zygote
 from patchbisect.box.agent.processes import read_proc, wait_gone
 from patchbisect.box.failures import NotWarm
 from tests.box.lab import alive, children_of_our_launches, leased, listen, settings_for, until_log
@@ -204,7 +204,7 @@ def test_a_warm_process_that_nobody_wants_ends_by_itself(tmp_path: Path, monkeyp
 
 
 def test_only_variables_that_were_asked_for_by_name_count_as_read() -> None:
-    reads = warm.Reads()
+    reads = noticing.Reads()
     with reads.noticed():
         os.environ.get("ASKED")
         dict(os.environ)
@@ -219,28 +219,28 @@ def test_only_variables_that_were_asked_for_by_name_count_as_read() -> None:
 def test_what_c_reads_counts_as_read_and_what_names_the_launch_does_not() -> None:
     before = {"OMP_NUM_THREADS": "1", "TMPDIR": "/a", "PYTHONPATH": "/a", "FREE": "1"}
     after = {"OMP_NUM_THREADS": "2", "TMPDIR": "/b", "PYTHONPATH": "/b", "FREE": "2"}
-    assert warm.Reads().touched_by(before, after) == ["OMP_NUM_THREADS"]
+    assert noticing.Reads().touched_by(before, after) == ["OMP_NUM_THREADS"]
 
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "extra"), [("/a:/b", "/code:/a:/b", ["/code"]), ("", "/code", ["/code"]), ("/a", "/a", [])]
 )
 def test_the_launchs_own_entries_of_the_path(ours: str, theirs: str, extra: list[str]) -> None:
-    assert warm.in_front_of(ours, theirs) == extra
+    assert zygote.in_front_of(ours, theirs) == extra
 
 
 def test_another_path_is_refused() -> None:
     with pytest.raises(ValueError, match="another PYTHONPATH"):
-        warm.in_front_of("/a:/b", "/code:/b:/a")
+        zygote.in_front_of("/a:/b", "/code:/b:/a")
 
 
 def test_messages_and_open_files_go_over_a_socket() -> None:
     one, two = socket.socketpair()
     with one, two, Path(os.devnull).open() as file:
         message = {"text": "x" * 300_000}
-        sender = threading.Thread(target=warm.send, args=(one, message, [file.fileno()]))
+        sender = threading.Thread(target=handing.send, args=(one, message, [file.fileno()]))
         sender.start()
-        received = warm.receive(two)
+        received = handing.receive(two)
         sender.join()
         assert received is not None
         assert received[0] == message
@@ -248,11 +248,11 @@ def test_messages_and_open_files_go_over_a_socket() -> None:
         assert os.path.samestat(os.fstat(handle), os.fstat(file.fileno()))
         os.close(handle)
         one.close()
-        assert warm.receive(two) is None
+        assert handing.receive(two) is None
 
 
 def test_only_a_spawned_child_of_this_very_python_is_forked() -> None:
-    spawner = warm.Spawner(socket.socket(), env={}, reads=warm.Reads())
+    spawner = zygote.Spawner(socket.socket(), env={}, reads=noticing.Reads())
     flags = spawner._flags
     words = [sys.executable, *flags, "-c", "from multiprocessing…", "--multiprocessing-fork"]
     assert spawner._code(sys.executable, words) == "from multiprocessing…"

@@ -5,8 +5,9 @@ per request, its ``payload`` bytes after it; one or more JSON lines as the answe
 after theirs. Nothing that a user chose reaches a command line of a shell, and secrets are in requests only.
 
 A second copy, the *supervisor*, is started once per launch and outlives the link. It is the parent and child
-subreaper of the server, keeps the list of its processes, writes samples and the exit cause. ``warm.py`` runs in the
-server's own Python, where launches are forked from one that has imported what they import. Layout on the box:
+subreaper of the server, keeps the list of its processes, writes samples and the exit cause. A third one, ``warm.py``,
+runs in the server's own Python, where launches are forked from one that has imported what they import. Layout on the
+box:
 
     DIR/agent-HASH/                   this package, by content
     DIR/code.git                      bare repository that bundles are unpacked into
@@ -15,3 +16,8 @@ server's own Python, where launches are forked from one that has imported what t
     DIR/warm/KEY-FENCE/               a warm process: its socket, state and log; KEY.json is what it has learned
     DIR/runs/LAUNCH/                  working directory and TMPDIR of one launch: log, known.json, signals.json, …
 """
+
+import os
+
+HOME, PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))), __name__
+"""Where this very package is imported from, and its name there: whatever is started anew runs the same code."""

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from . import HOME, PACKAGE
 from .base import Json, Refused, locked, read_json, write_json
 from .code import CodeStore
 from .rundir import RunDir, remove_tmpdir, short_tmpdir
@@ -30,8 +31,6 @@ LOADER = (
     "import sys, importlib; sys.path.insert(0, sys.argv[1]); "
     "sys.exit(importlib.import_module(sys.argv[2] + '.main').main(sys.argv[3:]))"
 )
-HOME, PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))), __name__.rpartition(".")[0]
-"""Where this very package is imported from; the supervisor is the same code."""
 
 CLEAN_ENV = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|LD_LIBRARY_PATH|CUDA_HOME|CUDA_PATH|NVIDIA_\w+|XDG_RUNTIME_DIR"

@@ -15,6 +15,7 @@ import sys
 import time
 
 from .base import Json, reserve, since_boot, write_json, write_reserved
+from .handing import receive, send
 from .processes import (
     Proc,
     all_shared_memory,
@@ -31,7 +32,6 @@ from .processes import (
 )
 from .rundir import RunDir
 from .senses import GpuWatch, Health, LogWatch, kernel_kills, open_kernel_log, received_bytes
-from .warm import receive, send
 
 SAMPLE_EVERY_S = 0.5
 SHM_EVERY_S = 5.0

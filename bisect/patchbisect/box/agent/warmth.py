@@ -12,9 +12,12 @@ import socket
 import subprocess
 from collections.abc import Iterator
 
-from . import warm
+from . import HOME
 from .base import Json, Refused, boot_id, locked, read_json, since_boot, write_json
+from .handing import receive, send
+from .noticing import PER_LAUNCH
 from .processes import Proc, read_proc, send_signal, wait_gone
+from .warm import command
 
 IDLE_S = 900.0
 """A warm process that serves no launch and is asked for none for so long ends by itself."""
@@ -56,7 +59,7 @@ class WarmProcess:
             before = signal.signal(signal.SIGINT, lambda *_: None)  # a server may not inherit that it is ignored
             try:
                 begun = subprocess.Popen(
-                    [python, "-c", warm.LOAD, warm.__file__, self.place, str(listener.fileno())],
+                    command(python, self.place, listener.fileno()),
                     cwd=self.place,
                     env=env,
                     stdin=subprocess.DEVNULL,
@@ -80,8 +83,8 @@ class WarmProcess:
                 link.settimeout(PATIENCE_S)
                 with short_path(self.place) as path:
                     link.connect(f"{path}/asked")
-                warm.send(link, request, fds)
-                answer = warm.receive(link)
+                send(link, request, fds)
+                answer = receive(link)
         except OSError as problem:
             said = self.last_words()
             raise Refused("not-warm", f"the warm process does not answer ({problem}); its last line: {said}") from None
@@ -128,10 +131,10 @@ class Warmth:
         The first ``in_front`` entries of PYTHONPATH are the launch's own. Raises Refused ``not-warm``.
         """
         path = env["PYTHONPATH"].split(":")[in_front:]
-        shared = {name: value for name, value in env.items() if name not in warm.PER_LAUNCH}
+        shared = {name: value for name, value in env.items() if name not in PER_LAUNCH}
         if path:
             shared["PYTHONPATH"] = ":".join(path)
-        key = hashlib.sha256(json.dumps([python, shared, warm_code()], sort_keys=True).encode()).hexdigest()[:16]
+        key = hashlib.sha256(json.dumps([python, shared, HOME], sort_keys=True).encode()).hexdigest()[:16]
         one = WarmProcess(self._dir, f"{key}-{self._fence}")
         os.makedirs(f"{self._dir}/warm", mode=0o700, exist_ok=True)
         with locked(f"{self._dir}/warm/lock"):
@@ -181,9 +184,3 @@ def short_path(directory: str) -> Iterator[str]:
         yield f"/proc/self/fd/{handle}"
     finally:
         os.close(handle)
-
-
-def warm_code() -> str:
-    """What the warm process runs: one that was begun by another version of this tool is not asked."""
-    with open(warm.__file__, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
