@@ -196,7 +196,9 @@ def test_a_worker_that_is_stopped_ends_its_trial_and_another_makes_it(cluster: C
     leaving.terminate()
     assert leaving.wait(60) == 0
     assert none_left(cluster.folder / "box-b")
-    assert json.loads(bisecting.communicate(timeout=120)[0])["culprit"]["id"] == "note-4"
+    out, said = bisecting.communicate(timeout=120)
+    assert bisecting.returncode == 0, said
+    assert json.loads(out)["culprit"]["id"] == "note-4"
 
 
 def test_a_worker_that_would_run_something_else_is_refused(cluster: Cluster) -> None:
