@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import invoke
 
-from patchbisect.errors import BoxError, UsageError
+from patchbisect.errors import UsageError
+from patchbisect.tasks.crew import crew_of, equipped, on_paper
 from patchbisect.tasks.face import console, emit, negative, say, task
-from patchbisect.tasks.lab import box_of, mirror_of, prepared, rig_of
+from patchbisect.tasks.lab import mirror_of
 
 if TYPE_CHECKING:
-    from patchbisect.bisection import Asked, Bench, Equipment, Finding, Question, Shut
+    from patchbisect.bisection import Asked, Finding, Question
     from patchbisect.config import Project
     from patchbisect.journal import Journal
-    from patchbisect.trial import Desk, Rig, Wheels
-    from patchbisect.upstream import Mirror
 
 _HELP = {
     "good": "a point that starts, like clean, 3, run:ID",
@@ -231,7 +228,7 @@ def run_through(
 
     what = f"bisection {journal.identifier}: {asked.good} .. {asked.bad}"
     with (
-        _crew(project, asked, reason=what, wait_s=wait_s) as (names, equipped),
+        crew_of(project, asked, reason=what, wait_s=wait_s) as (names, equipped),
         watching(project.state, what=f"{what} on {', '.join(names)}", plainly=plain) as watcher,
     ):
 
@@ -254,74 +251,11 @@ def run_through(
         )
 
 
-@contextmanager
-def _crew(
-    project: Project, asked: Asked, *, reason: str, wait_s: float
-) -> Iterator[tuple[list[str], Callable[..., Bench]]]:
-    """The boxes of a bisection by name, and what makes its bench of them."""
-    from functools import partial
-
-    from patchbisect.bisection import Call, bench_on, bench_through
-    from patchbisect.trial import swept
-
-    mirror = mirror_of(project)
-    if not asked.engine:
-        with rigs_of(project, mirror=mirror, boxes=asked.boxes or (asked.box,), reason=reason, wait_s=wait_s) as rigs:
-            yield [rig.box_name for rig in rigs], partial(bench_on, rigs)
-            for sentence in itertools.chain.from_iterable(swept(rig) for rig in rigs):
-                say(f"note: {sentence}")
-        return
-    from patchbisect.bisection.cluster import workers_at
-
-    desk, call = desk_of(project, asked), Call(project=project, reason=reason, wait_s=wait_s)
-    with workers_at(asked.scheduler, only=asked.boxes) as workers:
-        yield [worker.name for worker in workers], partial(bench_through, workers, desk=desk, call=call)
-
-
 def following(project: Project, asked: Asked) -> Callable[[str], Question] | None:
     """The question from the recorded start of a baseline that fails, where it is to be followed."""
     from patchbisect.bisection import since_baseline
 
     return (lambda run: understood(project, since_baseline(asked, run))) if asked.follow_baseline else None
-
-
-def desk_of(project: Project, asked: Asked) -> Desk:
-    """What the settings say of the bisection's boxes: all of them are alike."""
-    from patchbisect.trial import Desk
-
-    name = asked.on_paper or None
-    _, config = project.settings.box_named(name)
-    embedded = prepared(project) if config.embedded else None
-    return Desk.of(project, mirror=mirror_of(project), box=name, embedded=embedded)
-
-
-def on_paper(project: Project, asked: Asked, *, warm: bool = False) -> Shut:
-    """What the bisection's points run, with no box reached and no lease taken."""
-    from patchbisect.bisection import OnDesk, Shut
-    from patchbisect.records import Store
-
-    return Shut(OnDesk(desk_of(project, asked), store=Store.of(project), warm=warm))
-
-
-@contextmanager
-def rigs_of(
-    project: Project, *, mirror: Mirror, boxes: Sequence[str], reason: str, wait_s: float = 0.0
-) -> Iterator[list[Rig]]:
-    """These boxes, ours until the end; ``""`` is the default one. One that cannot be had is left out, but not all.
-
-    Raises BoxError for the last one where none can be had; UsageError for an unknown one.
-    """
-    wanted = list(dict.fromkeys(boxes))
-    rigs: list[Rig] = []
-    with ExitStack() as stack:
-        for box in wanted:
-            try:
-                rigs.append(stack.enter_context(rig_of(project, mirror=mirror, box=box, reason=reason, wait_s=wait_s)))
-            except BoxError as error:
-                if not rigs and box == wanted[-1]:
-                    raise
-                say(f"note: {error.message}; going on without it")
-        yield rigs
 
 
 def told(finding: Finding, *, journal: Journal, json: bool) -> None:
@@ -338,14 +272,11 @@ def told(finding: Finding, *, journal: Journal, json: bool) -> None:
         raise negative()
 
 
-_LISTED = 40
-"""Changes of a plan that are listed before the middle is left out."""
-
-
 def planned(project: Project, asked: Asked, question: Question, *, json: bool) -> None:
     """The timeline and what it will cost, from the search itself and from the records."""
     from patchbisect.bisection import forecast, plan_to_json
     from patchbisect.records import Store
+    from patchbisect.report.plan import plan_lines
 
     name, _ = project.settings.box_named((asked.boxes or (asked.box,))[0] or None)
     plan = forecast(question, store=Store.of(project), box=name)
@@ -353,67 +284,8 @@ def planned(project: Project, asked: Asked, question: Question, *, json: bool) -
     if json:
         emit(document)
         return
-    changes = document["timeline"]
-    for change in changes if len(changes) <= _LISTED else (*changes[: _LISTED // 2], None, *changes[-_LISTED // 2 :]):
-        if change is None:
-            print(f"   …  {len(changes) - _LISTED} more: --json lists them all")
-        else:
-            print(f"{change['position']:4d}  {change['kind']:8}  {change['title']}")
-    if len(document["axes"]) > 1:
-        print("axes: " + ", ".join(f"{axis} {count}" for axis, count in document["axes"].items()))
-    launches, minutes = document["launches"], document["minutes"]
-    print(f"launches: {launches['expected']:.1f} expected, {launches['worst']} at worst; ends and proof included")
-    if minutes:
-        print(
-            f"minutes: {minutes['expected']:.1f} expected, {minutes['worst']:.1f} at worst; "
-            f"{minutes['launch']:.1f} a launch in the last {minutes['runs']} runs"
-        )
-    else:
-        print("minutes: no run of this profile is on record yet")
-    if needs := document["environments"]:
-        if needs["build"] or needs["there"]:
-            print(
-                f"environments on {name}: {needs['build']} to build at most, about {needs['minutes']:.1f} minutes; "
-                f"{needs['there']} there already"
-            )
-        for why, positions in _by_reason(needs["untestable"]).items():
-            print(f"not testable on {name}: {'point' if len(positions) == 1 else 'points'} {spans(positions)}: {why}")
-
-
-def _by_reason(untestable: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
-    positions: dict[str, list[int]] = {}
-    for one in untestable:
-        positions.setdefault(one["why"], []).append(one["position"])
-    return positions
-
-
-def spans(numbers: Sequence[int]) -> str:
-    """``3, 5-9``."""
-    starts = [n for n in numbers if n - 1 not in numbers]
-    ends = [n for n in numbers if n + 1 not in numbers]
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
-
-
-def equipped(project: Project, question: Question, *, box: str) -> Equipment | None:
-    """The environments that the points need on the box, which is only looked at; None where it cannot be reached."""
-    from patchbisect.bisection import OnDesk, equipment
-    from patchbisect.records import Store
-    from patchbisect.trial import Desk, Wheels
-
-    _, config = project.settings.box_named(box)
-    embedded = prepared(project) if config.embedded else None
-
-    @contextmanager
-    def wheels() -> Iterator[Wheels]:
-        with box_of(project, box) as opened:
-            yield Wheels(opened, policy=config.wheels_policy)
-
-    desk = Desk.of(project, mirror=mirror_of(project), box=box, embedded=embedded)
-    try:
-        return equipment(question, OnDesk(desk, store=Store.of(project)), wheels=wheels)
-    except BoxError as error:
-        say(f"note: which environments are needed is not known: {error.message}")
-        return None
+    for line in plan_lines(document, box=name):
+        print(line)
 
 
 def exported(project: Project, asked: Asked, branch: str) -> None:
