@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from patchbisect.box import Box, LaunchSpec, PlacedCode
+from patchbisect.box.agent import git as on_box
+from patchbisect.box.agent import worktree
+from patchbisect.box.agent.base import Refused
 from patchbisect.box.agent.git import EMPTY_TREE, blob_mtime, tree_id
 from patchbisect.box.failures import CannotLaunch, CodeChanged, WrongCode
+from patchbisect.errors import UsageError
 from patchbisect.testing.fake_sglang import FakeSglang
 from tests.box.lab import Story, leased, listen, settings_for
 
@@ -93,6 +97,47 @@ def test_what_the_users_checkout_has_does_not_travel(tmp_path: Path, upstream: F
     with leased(settings_for(tmp_path, checkout=str(checkout)), tmp_path) as box:
         box.put_code(upstream.path, base)
         assert sum(path.stat().st_size for path in (tmp_path / "box" / "code.git").rglob("*.pack")) == 0
+
+
+def test_a_checkout_that_is_none_is_told_with_what_to_do(tmp_path: Path, upstream: FakeSglang) -> None:
+    commit = upstream.commit([])
+    (tmp_path / "plain").mkdir()
+    for name, said in (("nowhere", "is not there"), ("plain", "is no git checkout")):
+        with (
+            leased(settings_for(tmp_path, checkout=str(tmp_path / name)), tmp_path) as box,
+            pytest.raises(UsageError, match=said) as caught,
+        ):
+            box.put_code(upstream.path, commit)
+        assert caught.value.remedy == "correct `checkout` of the box"
+
+
+def test_a_checkout_that_lent_its_objects_and_is_gone_is_told(tmp_path: Path, upstream: FakeSglang) -> None:
+    commit = upstream.commit([])
+    checkout = tmp_path / "checkout"
+    subprocess.run(["git", "clone", "--quiet", str(upstream.path), str(checkout)], check=True)
+    with leased(settings_for(tmp_path, checkout=str(checkout)), tmp_path) as box:
+        box.put_code(upstream.path, commit)
+    checkout.rename(tmp_path / "moved")
+    with leased(settings_for(tmp_path, checkout=str(tmp_path / "moved")), tmp_path) as box:
+        with pytest.raises(UsageError, match="borrows objects of .*checkout/.git/objects, which is not there"):
+            box.put_code(upstream.path, commit)
+        (tmp_path / "box" / "code.git").rename(tmp_path / "aside")
+        assert box.put_code(upstream.path, commit).tree
+
+
+def test_git_uses_what_belongs_to_others_where_the_user_trusts_it(
+    tmp_path: Path, upstream: FakeSglang, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.commit([])
+    monkeypatch.setitem(on_box.GIT_ENV, "GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(Refused) as caught:
+        on_box.borrowable_objects(str(upstream.path))
+    assert "belongs to another user" in caught.value.message
+    remedy = caught.value.remedy.partition("on the box: ")[2]
+    assert remedy.endswith(str(upstream.path))
+    subprocess.run(remedy.split(), check=True)
+    assert on_box.borrowable_objects(str(upstream.path)) == f"{upstream.path}/.git/objects"
 
 
 def test_code_changed_by_hand_is_set_aside_and_said(box: Box, upstream: FakeSglang) -> None:
@@ -223,6 +268,20 @@ def test_a_byte_changed_by_hand_is_noticed_refused_and_rescued(
     repo = checkout if in_place else tmp_path / "box" / "code.git"
     shown = subprocess.run(["git", "-C", str(repo), "show", f"{ref}:python/sglang/behaviour.py"], capture_output=True)
     assert b"0ne" in shown.stdout
+
+
+def test_two_rescues_in_one_second_are_both_kept(upstream: FakeSglang, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worktree.time, "strftime", lambda _: "20260101-000000")
+    commit = upstream.commit([], files={"notes.py": "as it was"})
+    place = worktree.WorkTree(
+        str(tmp := upstream.path.parent / "applied"), repo=str(upstream.path / ".git"), index=f"{tmp}.i"
+    )
+    place.bring_to(commit, rescue=False, objects="")
+    for text in ("one", "two"):
+        (tmp / "python" / "sglang" / "notes.py").write_text(text)
+        place.bring_to(commit, rescue=True, objects="")
+    kept = upstream.git("for-each-ref", "--format=%(refname)", "refs/patchbisect/rescued").split()
+    assert {upstream.git("show", f"{ref}:python/sglang/notes.py") for ref in kept} == {"one", "two"}
 
 
 def test_in_place_says_where_the_checkout_was_and_leaves_its_branch(tmp_path: Path, upstream: FakeSglang) -> None:

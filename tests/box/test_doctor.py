@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,15 @@ def test_a_python_without_torch_is_told(tmp_path: Path) -> None:
     found = checks(tmp_path, python="/usr/bin/false", agent_python="python3")["server's Python"]
     assert not found.ok
     assert "`python` of the box" in found.remedy
+
+
+def test_a_box_without_git_is_told(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sh").symlink_to("/bin/sh")
+    found = checks(tmp_path, prefix=("/usr/bin/env", f"PATH={tmp_path / 'bin'}"), python=sys.executable)["git"]
+    assert not found.ok
+    assert found.detail.startswith("there is no git on the box")
+    assert found.remedy == "install git on the box"
 
 
 def test_a_partial_clone_is_told(tmp_path: Path, upstream: FakeSglang) -> None:

@@ -41,12 +41,23 @@ class CodeStore:
             git("init", "--quiet", "--bare", self.repo)
             git("config", "gc.auto", "0", repo=self.repo)
             os.makedirs(self._trees, exist_ok=True)
-        alternates = f"{self.repo}/objects/info/alternates"
-        if self.checkout and not os.path.exists(alternates):
-            objects = borrowable_objects(self.checkout)
-            if objects:
-                with open(alternates, "w", encoding="utf-8") as file:
-                    file.write(objects + "\n")
+        lenders = self._lenders()
+        gone = [path for path in lenders if not os.path.isdir(path)]
+        if gone:
+            home = os.path.dirname(self.repo)
+            remedy = f"bring it back, or move {self.repo} and {home}/applied on the box aside: both are made anew"
+            raise Refused("usage", f"{self.repo} borrows objects of {gone[0]}, which is not there any more", remedy)
+        objects = borrowable_objects(self.checkout) if self.checkout else ""
+        if objects and objects not in lenders:
+            with open(f"{self.repo}/objects/info/alternates", "a", encoding="utf-8") as file:
+                file.write(objects + "\n")
+
+    def _lenders(self) -> list[str]:
+        try:
+            with open(f"{self.repo}/objects/info/alternates", encoding="utf-8") as file:
+                return file.read().splitlines()
+        except FileNotFoundError:
+            return []
 
     def tips(self) -> list[str]:
         """Commits that need not travel, with all that they reach."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from .base import Json, Refused, free_gb
 from .dossier import py_spy
-from .git import borrowable_objects, git
+from .git import borrowable_objects, checkout_of, git
 from .gpus import Gpus, device_files
 from .lease import LeaseBook, default_lease_dir
 from .warmth import Warmth
@@ -38,7 +38,8 @@ def examine(directory: str, box: Json) -> list[Json]:
         try:
             found += list(check(directory, box))
         except (Refused, OSError) as problem:
-            found.append(_fault(check.__name__.strip("_").replace("_", " "), str(problem), ""))
+            remedy = problem.remedy if isinstance(problem, Refused) else ""
+            found.append(_fault(check.__name__.strip("_").replace("_", " "), str(problem), remedy))
     return found
 
 
@@ -162,12 +163,10 @@ def kills_user_processes() -> bool:
 
 
 def _checkout(directory: str, box: Json) -> Iterator[Json]:
-    checkout = os.path.expanduser(box["checkout"])
+    checkout = checkout_of(box)
     if not checkout:
         return
-    if not os.path.isdir(checkout):
-        yield _fault("checkout", f"{checkout} is not there", "correct `checkout` of the box")
-    elif not borrowable_objects(checkout):
+    if not borrowable_objects(checkout):
         yield _fault(
             "checkout",
             f"{checkout} is no full clone: its objects cannot be used, all code travels",

@@ -20,6 +20,7 @@ from .doctor import agent_about, examine
 from .dossier import collect
 from .environments import PROGRESS_EVERY_S, Environments, installed
 from .facts import hello
+from .git import checkout_of
 from .gpus import Gpus
 from .launching import Launcher, provenance
 from .lease import LeaseBook, default_lease_dir
@@ -154,7 +155,7 @@ class Agent:
     # .. code
 
     def _store(self) -> CodeStore:
-        store = CodeStore(self._dir, checkout=os.path.expanduser(self._box["checkout"]))
+        store = CodeStore(self._dir, checkout=checkout_of(self._box))
         store.ensure()
         return store
 

@@ -151,7 +151,6 @@ class WorkTree:
 
     def _rescue(self, before: str, changed: list[str]) -> str:
         """Keep the files as they are now in a commit of their own."""
-        name = f"refs/patchbisect/rescued/{time.strftime('%Y%m%d-%H%M%S')}"
         scratch = {"GIT_INDEX_FILE": f"{self._repo}/rescue.{os.getpid()}"}
         try:
             self._git("read-tree", before, env=scratch)
@@ -162,6 +161,7 @@ class WorkTree:
                 os.unlink(scratch["GIT_INDEX_FILE"])
         who = {f"GIT_{role}_{what}": "patchbisect" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
         kept = self._git("commit-tree", tree, "-p", before, "-m", "Changed by hand on the box", env=who).strip()
+        name = f"refs/patchbisect/rescued/{time.strftime('%Y%m%d-%H%M%S')}-{kept[:8]}"  # two within a second are two
         self._git("update-ref", name, kept)
         return name
 
