@@ -61,3 +61,33 @@ def test_importing_them_is_all_that_works() -> None:
     env = {**os.environ, "PYTHONPATH": str(STANDINS)}
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+AVAILABILITY = """
+import importlib.metadata, importlib.util, sys
+from packaging.version import Version
+
+for name in sys.argv[1:]:
+    assert importlib.util.find_spec(name), name
+    module = __import__(name)
+    assert importlib.util.find_spec(name) is module.__spec__, name
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    else:
+        raise AssertionError(f"{name} is installed here: the test says nothing")
+    print(name, Version(module.__version__))
+"""
+
+
+def test_whoever_asks_what_they_are_gets_a_version_and_one_that_is_too_old_but_for_triton() -> None:
+    """transformers 5 asks a package that is no distribution for its ``__version__``, and parses what it gets."""
+    names = sorted(path.name for path in STANDINS.iterdir() if (path / "__init__.py").exists())
+    assert len(names) >= 4
+    env = {**os.environ, "PYTHONPATH": str(STANDINS)}
+    words = [sys.executable, "-c", AVAILABILITY, *names]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    versions = dict(line.split() for line in done.stdout.splitlines())
+    assert {name for name, version in versions.items() if version != "0.0.0"} == {"triton"}

@@ -7,6 +7,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+NO_VERSION = "0.0.0"
+
 
 class Inert(ModuleType):
     """A module, function, class or decorator, whichever the importer takes it for.
@@ -58,6 +60,13 @@ class _Submodules(MetaPathFinder, Loader):
 
 
 def make_inert(package: str, kind: type[Inert] = Inert) -> None:
-    """Turn the package that is being imported into an inert one; names that it defines itself stay."""
-    sys.modules[package].__class__ = kind
+    """Turn the package that is being imported into an inert one; names that it defines itself stay.
+
+    Whoever may do without a package asks for its version first. One that is older than any that is asked for says:
+    not usable. transformers 5.3.0 reads a package without one as version "N/A", and dies of it
+    (utils/import_utils.py, is_torchao_available); 4.57 asked for an installed distribution, which a stand-in has not.
+    """
+    module = sys.modules[package]
+    vars(module).setdefault("__version__", NO_VERSION)
+    module.__class__ = kind
     sys.meta_path.append(_Submodules(package))

@@ -2,6 +2,8 @@
 
 from typing import NoReturn
 
+__version__ = "0.0.0"
+
 
 def silu_and_mul(*args: object, **kwargs: object) -> NoReturn:
     """Imported unguarded by SGLang 0.5.8."""
