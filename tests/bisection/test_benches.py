@@ -663,4 +663,13 @@ def test_going_on_inside_a_patch_launches_neither_end_again(tmp_path):
     assert "inside it, patch 0002-two-hunk-2" in finding.reason
     assert finding.launches == len(world.launched)
     assert world.launched.count("HEAD") == 1
+    outside = finding.launches - finding.inside.launches
+    for budget, launched in ((outside, outside), (outside + 1, outside + 1), (40, finding.launches)):
+        poor = World.at(tmp_path / f"poor-{budget}", rule, contents=lambda at: code(at).tree)
+        limited = replace(asked, budget=Budget(launches=budget))
+        home = tmp_path / f"home-{budget}"
+        spent = conduct(limited, poor, journal=journal_in(home), store=poor.store, depth="hunk")
+        assert len(poor.launched) == launched
+        assert (spent.inside is None) == (budget == outside)
+        assert spent.reason.endswith("not going on inside the guilty patch: the budget is spent") == (budget == outside)
     assert not slugs(clean)

@@ -108,6 +108,29 @@ def test_an_answer_says_what_was_taken_back_after_it(
     assert out.getvalue().startswith(f"outdated  {wanted}")
 
 
+def test_a_budget_that_was_given_on_the_way_is_told(journal: Journal) -> None:
+    journal.append("budget", budget_launches=20, budget_minutes=1.5)
+    journal.append("budget", budget_launches=0, budget_minutes=90)
+    said = [each.text for each in story.told(journal.entries(), known=lambda run: None) if each.what == "budget"]
+    assert said == ["20 launches, 1.5 minutes in all from here on", "90 minutes in all from here on"]
+
+
+SPENT = "not tested: the budget is spent"
+
+
+@pytest.mark.parametrize(
+    "finding",
+    [
+        {"answer": "inconclusive", "reason": "the budget is spent before one change stood out", "proof": {}},
+        {"answer": "found", "reason": "it breaks it", "proof": {"alone_bad": {"status": SPENT}}},
+        {"answer": "found", "reason": "it breaks it", "proof": {}, "inside": {"reason": "the budget is spent"}},
+    ],
+)
+def test_where_the_budget_ended_it_the_way_on_is_named(finding: dict[str, Any]) -> None:
+    said = next_step({"id": "b", "trials": [], **finding})
+    assert "invoke bisect --resume --of b --budget-launches N" in said
+
+
 @pytest.mark.parametrize(
     ("answer", "trials", "says"),
     [

@@ -124,6 +124,7 @@ def test_a_branch_for_git_bisect(project: FakeProject) -> None:
         (["--depth", "hunks"], "did you mean 'hunk'?"),
         (["--bad-when", "kv_tokens"], "is no condition on a fact"),
         (["--confidence", "1.5"], "is not in [0.5, 1)"),
+        (["--budget-launches", "-1"], "a budget is not negative"),
         (["--resume", "--of", "nothing"], "no bisection 'nothing' to resume"),
     ],
 )
@@ -132,6 +133,24 @@ def test_what_cannot_be_asked_is_said(project: FakeProject, words: list[str], sa
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_spent_budget_is_raised_on_resume(tmp_path: Path) -> None:
+    project = fake_project(tmp_path)
+    spent = project.run("bisect", "--budget-launches", "3")
+    assert spent.returncode == 1
+    assert "--budget-launches N (or --budget-minutes), N in all" in " ".join(spent.stdout.split())
+    assert project.json("bisect", "--resume")["launches"] == 3
+    less = project.run("bisect", "--resume", "--budget-launches", "2")
+    assert (less.returncode, "3 are made already" in less.stderr) == (2, True)
+    other = project.run("bisect", "--resume", "--depth", "hunk")
+    assert (other.returncode, "--depth cannot change on the way" in other.stderr) == (2, True)
+    found = project.json("bisect", "--resume", "--budget-launches", "20")
+    assert found["culprit"]["id"] == "note-4"
+    assert project.json("bisect.replay")["culprit"] == found["culprit"]
+    events = [entry["event"] for entry in project.json("bisect.log")]
+    assert events.count("budget") == 1
+    assert events.count("intent") == found["launches"], "what was launched before the budget was spent counts"
 
 
 def test_another_queue_under_a_journal_is_refused(tmp_path: Path) -> None:

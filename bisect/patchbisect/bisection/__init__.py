@@ -18,6 +18,7 @@ from patchbisect.bisection.finding import (
 from patchbisect.bisection.judging import BadIs, Target, is_transient, reached, short
 from patchbisect.bisection.planning import Equipment, equipment, forecast, plan_to_json
 from patchbisect.bisection.remembering import Shut
+from patchbisect.bisection.resuming import heard, note_budget, resumed
 from patchbisect.bisection.running import bisect
 from patchbisect.bisection.session import (
     UNTIL,
@@ -26,7 +27,6 @@ from patchbisect.bisection.session import (
     begin,
     conduct,
     one_of,
-    resumed,
     since_baseline,
     understand,
 )
@@ -64,8 +64,10 @@ __all__ = [
     "export_branch",
     "finding_to_json",
     "forecast",
+    "heard",
     "is_transient",
     "mark_content",
+    "note_budget",
     "one_of",
     "plan_to_json",
     "reached",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any, cast
 
 from patchbisect.bisection.bench import Bench, Journaled, marks
-from patchbisect.bisection.course import Progress
+from patchbisect.bisection.course import Progress, is_spent, remaining
 from patchbisect.bisection.finding import Finding, Question, change_to_json, finding_to_json
 from patchbisect.bisection.following import compared, entered, followed, inside_commit, inside_culprit, narrowed
 from patchbisect.bisection.ground import Ground
@@ -19,7 +18,7 @@ from patchbisect.bisection.running import bisect
 from patchbisect.bisection.shortening import Shorter, bisect_fast
 from patchbisect.config import Project, remedy_for
 from patchbisect.errors import UsageError
-from patchbisect.journal import Journal, newest
+from patchbisect.journal import Journal
 from patchbisect.model import Base, Stage
 from patchbisect.points import PointResolver, masked_setting
 from patchbisect.records import Store, new_id
@@ -108,6 +107,8 @@ def understand(asked: Asked, *, project: Project, mirror: Mirror) -> Understood:
         return mirror.route(before, after, way=way)
 
     first, last = (bad, good) if asked.fix else (good, bad)
+    if asked.budget_launches < 0 or asked.budget_minutes < 0:
+        raise UsageError("a budget is not negative", remedy="like --budget-launches 20; without one there is no limit")
     if not 0.5 <= asked.confidence < 1:
         raise UsageError(f"--confidence {asked.confidence:g} is not in [0.5, 1)", remedy="like 0.95")
     until = asked.until or project.settings.profile_named(bad.point.profile)[1].until
@@ -169,28 +170,17 @@ def one_of(value: str, known: Mapping[str, object] | tuple[str, ...], *, what: s
 def begin(asked: Asked, *, project: Project) -> Journal:
     """A new journal that says what was asked, but for the values of secrets."""
     journal = Journal.create(project.bisections, new_id())
-    kept = {
-        name: [masked_setting(text, more=project.settings.secrets) for text in getattr(asked, name)]
-        for name in ("sets", "good_sets", "bad_sets")
-    }
-    journal.append("begin", asked={**asdict(asked), **kept}, root=str(project.root))
+    journal.append("begin", asked=without_secrets(asked, project=project), root=str(project.root))
     return journal
 
 
-def resumed(identifier: str, *, project: Project) -> tuple[Journal, Asked]:
-    """The journal of that id (``last``: the newest) and what was asked then. Raises UsageError."""
-    directory = project.bisections
-    journal = newest(directory) if identifier == "last" else Journal(directory / identifier / "journal.jsonl")
-    if journal is None or not journal.path.exists():
-        known = [path.name for path in directory.glob("*")] if directory.is_dir() else []
-        raise UsageError(f"no bisection {identifier!r} to resume", remedy=remedy_for(identifier, known))
-    first = next(journal.entries(), None)
-    if first is None or first.event != "begin":
-        raise UsageError(f"{journal.path}: does not begin with a question", remedy="start a new bisection")
-    asked_in = Path(first.data["root"])
-    if asked_in != project.root:
-        raise UsageError(f"bisection {journal.identifier} belongs to {asked_in}", remedy=f"cd {asked_in}")
-    return journal, Asked.of(first.data["asked"])
+def without_secrets(asked: Asked, *, project: Project) -> dict[str, Any]:
+    """What was asked, as a journal holds it."""
+    kept = {
+        name: tuple(masked_setting(text, more=project.settings.secrets) for text in getattr(asked, name))
+        for name in ("sets", "good_sets", "bad_sets")
+    }
+    return {**asdict(asked), **kept}
 
 
 def conduct(
@@ -229,17 +219,25 @@ def conduct(
         )
 
     finding = compared(run(question, through), store=store)
+
+    def further(finding: Finding, asked: Question, why: str, *, told: Callable[[Finding, Finding], Finding]) -> Finding:
+        """The finding with what another range says, searched with what is left of the budget."""
+        inside = finding.inside.steps if finding.inside else ()
+        left = remaining(question.budget, [*finding.steps, *inside])
+        if is_spent(left):
+            return replace(finding, reason=f"{finding.reason}; not {why}: the budget is spent")
+        notify(why)
+        return told(finding, run(replace(asked, budget=left), Recalled(through, finding.trials)))
+
     if finding.baseline and follow:
-        notify(f"going on from run {finding.baseline.record}")
-        since = run(follow(finding.baseline.record), Recalled(through, finding.trials))
-        finding = followed(finding, since)
+        record = finding.baseline.record
+        finding = further(finding, follow(record), f"going on from run {record}", told=followed)
     if depth != "queue" and (line := inside_commit(finding)):
-        notify("going on inside the guilty commit")
-        finding = narrowed(finding, run(replace(question, timeline=line), Recalled(through, finding.trials)))
+        within = replace(question, timeline=line)
+        finding = further(finding, within, "going on inside the guilty commit", told=narrowed)
     if depth == "hunk" and (line := inside_culprit(finding)):
-        notify("going on inside the guilty patch")
         within = replace(question, timeline=line, findings=frozenset())
-        finding = entered(finding, run(within, Recalled(through, finding.trials)))
+        finding = further(finding, within, "going on inside the guilty patch", told=entered)
     for record in finding.lost:
         journal.append("undo", record=record)
         store.disown(record, f"bisection {journal.identifier}: {finding.reason}")

@@ -61,6 +61,8 @@ def finding_of(journal: Journal) -> Json:
 
 def _amendment(entry: Entry) -> str:
     """What a person said after the answer, that may make it another one."""
+    if entry.event == "budget":
+        return "another budget was given"
     if entry.event == "undo":
         return f"{entry.data['record']} was taken back"
     if entry.event == "mark":

@@ -85,6 +85,8 @@ def _entry(entry: Entry, *, asked: Json, reasons: dict[str, Json], known: Known)
         yield Told(at, "marked", f"{data['point']} is {observation}, a person says", observation)
     elif entry.event == "unmark":
         yield Told(at, "unmarked", f"{data['point']} is launched again when it is needed")
+    elif entry.event == "budget":
+        yield Told(at, "budget", _budget(data))
     elif entry.event == "answer":
         yield from _answered(at, data["finding"])
 
@@ -101,6 +103,12 @@ def _question(asked: Json, changes: Sequence[Json]) -> str:
     return (
         f"{sought}{settings}? {counted(len(changes), 'change')} between them: {'; '.join([*titles, *more]) or 'none'}"
     )
+
+
+def _budget(given: Json) -> str:
+    limits = {"launches": given["budget_launches"], "minutes": given["budget_minutes"]}
+    said = [f"{limit:g} {unit}" for unit, limit in limits.items() if limit]
+    return f"{', '.join(said)} in all from here on" if said else "no limit from here on"
 
 
 def _ended(entry: Entry, step: Json, record: Json | None) -> Told:

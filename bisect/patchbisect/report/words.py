@@ -81,6 +81,10 @@ ANSWERS = {
 }
 
 
+_SPENT = "the budget is spent"
+"""How a finding says so, in its reason or of a part of its proof."""
+
+
 def next_step(finding: Mapping[str, Any]) -> str:
     """What to do where nothing, or not one thing, was named; empty where a culprit is."""
     if amended := finding.get("amended"):
@@ -94,11 +98,11 @@ def next_step(finding: Mapping[str, Any]) -> str:
         return "compare a start that failed with one that did not (invoke diff-runs), and look at the machine"
     if answer == "none":
         return "name ends that differ; what differs outside of code and settings is found by invoke diff-runs RUN RUN"
+    if _ran_out(finding):
+        named = f" --of {finding['id']}" if finding.get("id") else ""
+        return f"go on with more: invoke bisect --resume{named} --budget-launches N (or --budget-minutes), N in all"
     if answer == "inconclusive":
-        return (
-            "ask again with a larger budget, or with --rates unknown where launches contradict each other: "
-            "what was launched is remembered"
-        )
+        return "look at the machine, or ask again with --rates unknown where launches contradict each other"
     if answer != "endpoint-failed":
         return ""
     verdict = finding["trials"][-1]["verdict"] if finding["trials"] else {}
@@ -110,6 +114,12 @@ def next_step(finding: Mapping[str, Any]) -> str:
         "name the start that failed as it was then (--bad run:ID, or its flags with --bad-set), "
         "or raise --repeats where it fails now and then"
     )
+
+
+def _ran_out(finding: Mapping[str, Any]) -> bool:
+    inside = finding.get("inside")
+    said = [finding.get("reason", ""), *(step["status"] for step in finding.get("proof", {}).values())]
+    return any(_SPENT in text for text in said) or bool(inside and _ran_out(inside))
 
 
 def words_of(finding: Mapping[str, Any]) -> Words:

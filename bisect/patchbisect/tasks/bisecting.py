@@ -42,7 +42,7 @@ _HELP = {
     "carry": "patches that every point needs to start at all: 1,4",
     "full-history": "upstream commits inside merged branches too, not only first parents",
     "path": "only upstream commits that touch this path; repeatable (default: python/sglang and its pyproject.toml)",
-    "budget-launches": "stop after so many launches with the best that is known",
+    "budget-launches": "stop after so many launches in all, with the best that is known; --resume takes a larger one",
     "budget-minutes": "the same in minutes of box time",
     "resume": "go on with the last bisection, or with --of ID",
     "of": "the bisection to resume or read",
@@ -151,19 +151,19 @@ def conducted(
     """One bisection, begun or resumed, shown as it goes and at its end."""
     from dataclasses import replace
 
-    from patchbisect.bisection import begin, resumed
+    from patchbisect.bisection import begin, heard, note_budget, resumed
 
     journal = None
     if resume:
-        now = asked
-        journal, asked = resumed(resume, project=project)
-        # Clusters come and go: what was found out on one counts on another, box by box.
-        asked = replace(asked, scheduler=now.scheduler or asked.scheduler)
+        journal, before = resumed(resume, project=project)
+        asked = heard(before, asked, journal=journal, project=project)
     question = understood(project, asked)
     if plan:
         planned(project, asked, question, json=json)
         return
-    if journal is None:
+    if journal:
+        note_budget(asked, before=before, journal=journal)
+    else:
         asked = replace(asked, suspects=faulted(project, question))
         question = replace(question, findings=frozenset(asked.suspects))
         journal = begin(asked, project=project)
