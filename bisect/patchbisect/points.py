@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -417,8 +418,8 @@ def _parsed(files: Mapping[str, bytes], *, where: str) -> tuple[Pin, Queue]:
     return pin, Queue.read(files, where=where)
 
 
-def _set(values: dict[str, str] | Flags, name: str, value: str | bool) -> None:
+def _set(values: MutableMapping[str, Any], name: str, value: str | bool) -> None:
     if value == "":
         values.pop(name, None)
     else:
-        values[name] = value  # type: ignore[assignment]
+        values[name] = value

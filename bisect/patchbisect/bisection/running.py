@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from patchbisect.bisection.bench import Bench
 from patchbisect.bisection.course import Course, Drifted, Marks, Progress
@@ -298,14 +299,14 @@ class _Bisection:
             return f"{said}{needed}, but so does something else: without it the {still}"
         return f"{said}{needed}"
 
-    def _finding(self, answer: AnswerKind, reason: str, **more: object) -> Finding:
+    def _finding(self, answer: AnswerKind, reason: str, **more: Any) -> Finding:
         return replace(
             Finding(answer=answer, reason=reason, timeline=self.question.timeline, target=self.course.judge),
             steps=tuple(self.course.steps),
             unbuildable=self.course.unbuildable,
             secrets=self.question.secrets,
             fix=self.question.fix,
-            **more,  # type: ignore[arg-type]
+            **more,
         )
 
 

@@ -13,7 +13,8 @@ from patchbisect.maintain.lint.bound import Flow, State, constant_truth, dotted,
 from patchbisect.maintain.lint.calls import canonical
 from patchbisect.maintain.lint.edits import Added, Edits, compare
 from patchbisect.maintain.lint.evidence import Evidence, around
-from patchbisect.maintain.lint.expressions import Guards, Inspector
+from patchbisect.maintain.lint.expressions import Inspector
+from patchbisect.maintain.lint.guards import Guards
 from patchbisect.maintain.lint.scopes import BUILTINS, Function, Scope, imported, parameters, scopes_of
 from patchbisect.maintain.lint.sources import tree_of
 
@@ -329,22 +330,25 @@ class _Statements:
                 block(node.body, replace(guards, caught=guards.caught | suppressed))
             case ast.Try():
                 self._try(node, block, guards)
+            case ast.Match():
+                inspector.expression(node.subject, guards)
+                for case in node.cases:
+                    block(case.body)
+            case _:
+                self._simple(node, inspector, guards)
+
+    def _simple(self, node: ast.stmt, inspector: Inspector, guards: Guards) -> None:
+        """A statement that holds no others."""
+        match node:
             case ast.Import() | ast.ImportFrom():
                 self._import(node)
             case ast.Assign(targets=targets, value=value):
                 inspector.expression(value, guards)
                 for target in targets:
                     self._target(target, inspector, guards)
-            case ast.AnnAssign(target=target, value=value):
+            case ast.AnnAssign(target=target, value=value) | ast.AugAssign(target=target, value=value):
                 inspector.expression(value, guards)
                 self._target(target, inspector, guards)
-            case ast.AugAssign(target=target, value=value):
-                inspector.expression(value, guards)
-                self._target(target, inspector, guards)
-            case ast.Match():
-                inspector.expression(node.subject, guards)
-                for case in node.cases:
-                    block(case.body)
             case _:
                 for part in ast.iter_child_nodes(node):
                     inspector.expression(part, guards)
