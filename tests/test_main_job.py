@@ -150,6 +150,8 @@ def test_interrupted_it_leaves_no_server_and_goes_on_where_it_was(tmp_path: Path
         said = process.stderr.read()
     assert process.returncode == 130
     assert "Traceback" not in said
+    (journal,) = (slow.root / ".patchbisect" / "bisections").iterdir()
+    assert said.splitlines()[-1].endswith(f"go on with invoke bisect --resume --of {journal.name}")
     assert processes_in(slow.root / ".patchbisect" / "box" / "runs") == []
     before = {run["id"] for run in slow.json("runs")["runs"]} if slow.run("runs").returncode == 0 else set()
     document = json.loads(slow.run("bisect", "--resume", "--json").stdout)

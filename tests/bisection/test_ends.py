@@ -60,12 +60,15 @@ def test_a_threshold_within_what_one_point_moves_by_itself_is_refused(tmp_path):
 def test_a_bad_end_that_is_not_bad_by_its_number_is_refused_with_its_value(tmp_path):
     world = World.at(tmp_path, lambda at: tokens(1_000_000))
     finding = found(world, question(bad_when=SMALL))
-    assert finding.reason == "the bad end is not bad: kv_tokens is 1e+06, not kv_tokens < 950000"
+    assert finding.reason == "the bad end is not bad: kv_tokens is 1000000, not kv_tokens < 950000"
 
 
 def test_a_bad_end_without_the_number_is_refused(tmp_path):
-    finding = found(World.at(tmp_path, lambda at: READY), question(bad_when=SMALL))
-    assert finding.reason == "the bad end does not say its kv_tokens each time"
+    world = World.at(tmp_path, lambda at: replace(READY, facts={"avail_gb": 2.5, "load_format": "dummy"}))
+    finding = found(world, question(bad_when=SMALL))
+    assert finding.reason == "the bad end does not say its kv_tokens; it says avail_gb"
+    assert world.launched == ["HEAD"]
+    assert finding_to_json(finding)["bad_when"] == "kv_tokens < 950000"
 
 
 # -- repairs ------------------------------------------------------------------------------------------------------

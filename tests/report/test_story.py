@@ -140,6 +140,7 @@ def test_where_the_budget_ended_it_the_way_on_is_named(finding: dict[str, Any]) 
         ("none", [{"purpose": "bad end", "verdict": {}}], "invoke diff-runs"),
         ("inconclusive", [], "--rates unknown"),
         ("endpoint-failed", [{"purpose": "bad end again", "verdict": {}}], "--bad run:ID"),
+        ("endpoint-failed", [{"purpose": "bad end again", "verdict": {}}], "the ends are swapped"),
         ("endpoint-failed", [{"purpose": "good end again", "verdict": {}}], "--follow-baseline"),
         ("endpoint-failed", [{"purpose": "bad end", "verdict": {"outcome": "void", "advice": "free it"}}], "free it"),
     ],
@@ -147,3 +148,9 @@ def test_where_the_budget_ended_it_the_way_on_is_named(finding: dict[str, Any]) 
 def test_where_nothing_is_named_the_next_step_is(answer: str, trials: list[dict[str, Any]], says: str) -> None:
     said = next_step({"answer": answer, "trials": trials})
     assert said == says == "" or (says and says in said)
+
+
+def test_where_a_number_was_asked_about_the_next_step_is_another_number() -> None:
+    trials = [{"purpose": "good end", "verdict": {}}]
+    said = next_step({"answer": "endpoint-failed", "bad_when": "kv_tokens < 900000", "trials": trials})
+    assert said.startswith("ask about a number")

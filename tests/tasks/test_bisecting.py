@@ -124,15 +124,23 @@ def test_a_branch_for_git_bisect(project: FakeProject) -> None:
         (["--depth", "hunks"], "did you mean 'hunk'?"),
         (["--bad-when", "kv_tokens"], "is no condition on a fact"),
         (["--confidence", "1.5"], "is not in [0.5, 1)"),
-        (["--budget-launches", "-1"], "a budget is not negative"),
+        (["--repeats", "-1"], "--repeats -1 is less than nothing"),
+        (["--budget-launches", "-2"], "0 means no limit"),
+        (["--budget-minutes", "-0.5"], "--budget-minutes -0.5 is less than nothing"),
+        (["--box", "rig"], "unknown box 'rig'"),
+        (["--boxes", "local,rig"], "unknown box 'rig'"),
+        (["--scheduler", "tcp://head:8786"], "goes with --engine dask"),
         (["--resume", "--of", "nothing"], "no bisection 'nothing' to resume"),
     ],
 )
 def test_what_cannot_be_asked_is_said(project: FakeProject, words: list[str], said: str) -> None:
+    journals = project.root / ".patchbisect" / "bisections"
+    before = {path.name for path in journals.glob("*")}
     done = project.run("bisect", *words)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+    assert {path.name for path in journals.glob("*")} == before
 
 
 def test_a_spent_budget_is_raised_on_resume(tmp_path: Path) -> None:

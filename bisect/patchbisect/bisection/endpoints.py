@@ -5,7 +5,7 @@ from __future__ import annotations
 from patchbisect.bisection.course import Course
 from patchbisect.bisection.finding import AnswerKind, opposite
 from patchbisect.bisection.ground import Ground, Spot
-from patchbisect.bisection.judging import Target, Threshold, reached, short
+from patchbisect.bisection.judging import Target, Threshold, plain, reached, short
 from patchbisect.model import Outcome, Signature, Verdict
 from patchbisect.search import Observation, Rates
 from patchbisect.trial import Trial
@@ -54,10 +54,12 @@ def _measured(course: Course, spot: Spot) -> list[float]:
     threshold = course.question.bad_when
     assert threshold is not None
     for attempt in range(SPREAD_LAUNCHES):
-        _launched(course, spot, purpose="spread" if attempt else BAD_END)
+        trial = _launched(course, spot, purpose="spread" if attempt else BAD_END)
+        if threshold.measure(trial.verdict) is None:
+            numbers = sorted(name for name, value in trial.verdict.facts.items() if isinstance(value, int | float))
+            told = f"; it says {', '.join(numbers)}" if numbers else ""
+            raise Refused(AnswerKind.ENDPOINT_FAILED, f"the bad end does not say its {threshold.fact}{told}")
     values = _values(course, spot)
-    if len(values) < SPREAD_LAUNCHES:
-        raise Refused(AnswerKind.ENDPOINT_FAILED, f"the bad end does not say its {threshold.fact} each time")
     said = course.tally(spot)
     if not said[opposite(Observation.BAD) if course.question.fix else Observation.BAD]:
         raise Refused(
@@ -81,14 +83,14 @@ def _clear_of_noise(threshold: Threshold, bad: list[float], good: list[float]) -
     if min(bad) <= threshold.value <= max(bad) or nearest < spread:
         raise Refused(
             AnswerKind.ENDPOINT_FAILED,
-            f"{threshold.fact} moves by {spread:g} from launch to launch of one point ({_range(bad)}), and "
-            f"the threshold {threshold.value:g} is only {nearest:g} away: nothing could be told apart",
+            f"{threshold.fact} moves by {plain(spread)} from launch to launch of one point ({_range(bad)}), and "
+            f"the threshold {plain(threshold.value)} is only {plain(nearest)} away: nothing could be told apart",
         )
 
 
 def _range(values: list[float]) -> str:
     low, high = min(values), max(values)
-    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+    return plain(low) if low == high else f"{plain(low)} to {plain(high)}"
 
 
 def _bad_end(course: Course, spot: Spot) -> bool:

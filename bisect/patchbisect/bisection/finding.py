@@ -162,6 +162,7 @@ def finding_to_json(finding: Finding) -> Json:
         "confidence": round(finding.confidence, 4),
         "assumed_deterministic": finding.assumed_deterministic,
         "target": str(finding.target) if finding.target else None,
+        "bad_when": str(finding.target) if isinstance(finding.target, Threshold) else None,
         "fix": finding.fix,
         "inside": finding_to_json(finding.inside) if finding.inside else None,
         "baseline": _baseline(finding.baseline) if finding.baseline else None,

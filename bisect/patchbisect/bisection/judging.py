@@ -104,7 +104,12 @@ class Threshold:
         return False
 
     def __str__(self) -> str:
-        return f"{self.fact} {self.relation} {self.value:g}"
+        return f"{self.fact} {self.relation} {plain(self.value)}"
+
+
+def plain(value: float) -> str:
+    """``1000000`` and ``0.25``: a count of tokens is not to be read as 1e+06."""
+    return str(int(value)) if value.is_integer() else f"{value:g}"
 
 
 def reached(verdict: Verdict, *, until: Stage) -> bool:

@@ -99,18 +99,14 @@ def understand(asked: Asked, *, project: Project, mirror: Mirror) -> Understood:
     good = resolver.resolve(_carrying(asked.good, asked), profile=profile, settings=[*asked.sets, *asked.good_sets])
     bad = resolver.resolve(_carrying(asked.bad, asked), profile=profile, settings=[*asked.sets, *asked.bad_sets])
     one_of(asked.depth, _DEPTHS, what="--depth")
-    if one_of(asked.engine, _ENGINES, what="--engine") and not asked.scheduler:
-        raise UsageError(f"--engine {asked.engine} needs a scheduler", remedy="like --scheduler tcp://head:8786")
+    _check_boxes(asked, project=project)
+    _check_numbers(asked)
     way = Way(first_parent=not asked.full_history, paths=asked.paths or (PACKAGE, PROJECT_FILE))
 
     def route(before: Base, after: Base) -> Sequence[Base]:
         return mirror.route(before, after, way=way)
 
     first, last = (bad, good) if asked.fix else (good, bad)
-    if asked.budget_launches < 0 or asked.budget_minutes < 0:
-        raise UsageError("a budget is not negative", remedy="like --budget-launches 20; without one there is no limit")
-    if not 0.5 <= asked.confidence < 1:
-        raise UsageError(f"--confidence {asked.confidence:g} is not in [0.5, 1)", remedy="like 0.95")
     until = asked.until or project.settings.profile_named(bad.point.profile)[1].until
     names = (asked.bad, asked.good) if asked.fix else (asked.good, asked.bad)
     line = None
@@ -130,6 +126,26 @@ def understand(asked: Asked, *, project: Project, mirror: Mirror) -> Understood:
         secrets=project.settings.secrets,
     )
     return Understood(question=question, warnings=tuple(dict.fromkeys([*good.warnings, *bad.warnings])))
+
+
+def _check_boxes(asked: Asked, *, project: Project) -> None:
+    """Raises UsageError for a box that the settings do not know, an engine without a scheduler or the reverse."""
+    if one_of(asked.engine, _ENGINES, what="--engine") and not asked.scheduler:
+        raise UsageError(f"--engine {asked.engine} needs a scheduler", remedy="like --scheduler tcp://head:8786")
+    if asked.scheduler and not asked.engine:
+        raise UsageError(f"--scheduler {asked.scheduler} goes with --engine dask", remedy="say both, or neither")
+    for name in (asked.box, *(() if asked.engine else asked.boxes)):
+        project.settings.box_named(name or None)
+
+
+def _check_numbers(asked: Asked) -> None:
+    """Raises UsageError for a number that means nothing."""
+    if not 0.5 <= asked.confidence < 1:
+        raise UsageError(f"--confidence {asked.confidence:g} is not in [0.5, 1)", remedy="like 0.95")
+    for name in ("repeats", "budget_launches", "budget_minutes"):
+        if (number := getattr(asked, name)) < 0:
+            none = "no further launch" if name == "repeats" else "no limit"
+            raise UsageError(f"--{name.replace('_', '-')} {number:g} is less than nothing", remedy=f"0 means {none}")
 
 
 def _carrying(name: str, asked: Asked) -> str:

@@ -108,11 +108,14 @@ def next_step(finding: Mapping[str, Any]) -> str:
     verdict = finding["trials"][-1]["verdict"] if finding["trials"] else {}
     if verdict.get("outcome") == "void":
         return str(verdict.get("advice", "")) or "mend what the end says, and ask again"
+    if finding.get("bad_when"):
+        return "ask about a number that each start says (invoke show RUN), with a threshold far from both ends"
     if finding["trials"] and finding["trials"][-1]["purpose"].startswith("good end"):
         return "name an older end that starts, or let --follow-baseline search what changed since this one last did"
+    ends = "--bad is the older end, which fails" if finding.get("fix") else "--bad is the end that fails"
     return (
-        "name the start that failed as it was then (--bad run:ID, or its flags with --bad-set), "
-        "or raise --repeats where it fails now and then"
+        f"see whether the ends are swapped ({ends}), name the start that failed as it was then "
+        "(--bad run:ID, or its flags with --bad-set), or raise --repeats where it fails now and then"
     )
 
 

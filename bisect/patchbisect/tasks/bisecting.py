@@ -9,7 +9,7 @@ import invoke
 
 from patchbisect.errors import UsageError
 from patchbisect.tasks.crew import crew_of, equipped, on_paper
-from patchbisect.tasks.face import console, emit, negative, say, task
+from patchbisect.tasks.face import INTERRUPTED, console, emit, negative, say, task
 from patchbisect.tasks.lab import mirror_of
 
 if TYPE_CHECKING:
@@ -143,12 +143,13 @@ def conducted(
     asked: Asked,
     *,
     resume: str,
+    throwaway: bool = False,
     plan: bool = False,
     plain: bool = False,
     wait_s: float = 0.0,
     json: bool = False,
 ) -> None:
-    """One bisection, begun or resumed, shown as it goes and at its end."""
+    """One bisection, begun or resumed, shown as it goes and at its end; a ``throwaway`` one is not gone on with."""
     from dataclasses import replace
 
     from patchbisect.bisection import begin, heard, note_budget, resumed
@@ -171,7 +172,14 @@ def conducted(
 
     changes = counted(len(question.timeline.changes), "change")
     say(f"bisection {journal.identifier}: {asked.good} .. {asked.bad}, {changes}")
-    finding = run_through(project, asked, question, journal=journal, plain=plain, wait_s=wait_s)
+    try:
+        finding = run_through(project, asked, question, journal=journal, plain=plain, wait_s=wait_s)
+    except KeyboardInterrupt:
+        if throwaway:
+            raise
+        raise invoke.Exit(
+            f"{INTERRUPTED}; go on with invoke bisect --resume --of {journal.identifier}", code=130
+        ) from None
     told(finding, journal=journal, json=json)
 
 

@@ -21,6 +21,8 @@ from patchbisect.errors import PatchbisectError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+INTERRUPTED = "interrupted: no server was left behind"
+
 # Columns for a pipe: what is read by a program, or by grep, must be neither folded nor cut.
 _PIPE_COLUMNS = 1000
 
@@ -36,7 +38,7 @@ def task(**options: Any) -> Callable[[Callable[..., None]], invoke.Task[Any]]:
             except PatchbisectError as error:
                 raise invoke.Exit(explain(error), code=error.exit_code) from None
             except KeyboardInterrupt:
-                raise invoke.Exit("interrupted: no server was left behind", code=130) from None
+                raise invoke.Exit(INTERRUPTED, code=130) from None
             except BrokenPipeError:
                 # The reader of our output went away (``| head``): keep Python from complaining at exit, and end as
                 # a program does that SIGPIPE ends, for a script must not take it for an answer.

@@ -57,7 +57,7 @@ def demo(ctx: invoke.Context, json: bool = False) -> None:
 
     queue = story(load_project(), "observer-effect").demo
     say("A queue of debug patches; with all of them the server no longer starts. Which one broke it?")
-    bisecting.conducted(queue, Asked(good="clean", bad="HEAD", fresh=True), resume="", json=json)
+    bisecting.conducted(queue, Asked(good="clean", bad="HEAD", fresh=True), resume="", throwaway=True, json=json)
     say("\nThe same as a page: invoke report --of demo --html report.html; as a story: invoke bisect.log --of demo")
 
 
