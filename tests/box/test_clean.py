@@ -242,7 +242,9 @@ def test_a_server_kept_on_purpose_is_named_and_not_swept(box: Box) -> None:
     run = launch(box, "--line", "up", "--end", "hang", keep=True)
     listen(run, until=until_log(b"up"))
     report = box.prove_clean()
-    assert report.faults == (f"launch {run.launch_id} was kept running on purpose (port 0)",)
+    (fault,) = report.faults
+    assert fault.startswith(f"launch {run.launch_id} was kept running on purpose (port 0)")
+    assert f"`invoke stop --run {run.launch_id}`" in fault
     assert run.stop(0.0).killed
 
 

@@ -129,15 +129,16 @@ def test_git_uses_what_belongs_to_others_where_the_user_trusts_it(
     tmp_path: Path, upstream: FakeSglang, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream.commit([])
+    theirs = tmp_path / "it's theirs"
+    upstream.path.rename(theirs)
     monkeypatch.setitem(on_box.GIT_ENV, "GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(Refused) as caught:
-        on_box.borrowable_objects(str(upstream.path))
+        on_box.borrowable_objects(str(theirs))
     assert "belongs to another user" in caught.value.message
     remedy = caught.value.remedy.partition("on the box: ")[2]
-    assert remedy.endswith(str(upstream.path))
-    subprocess.run(remedy.split(), check=True)
-    assert on_box.borrowable_objects(str(upstream.path)) == f"{upstream.path}/.git/objects"
+    subprocess.run(["sh", "-c", remedy], check=True)
+    assert on_box.borrowable_objects(str(theirs)) == f"{theirs}/.git/objects"
 
 
 def test_code_changed_by_hand_is_set_aside_and_said(box: Box, upstream: FakeSglang) -> None:

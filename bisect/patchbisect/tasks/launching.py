@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -121,25 +121,40 @@ def launched(order: Order, *, keep: bool = False, plain: bool = False) -> tuple[
     return trial, wanted
 
 
-@task(help={"run": "the kept launch: a run's id, its beginning, a name, or last", "box": "the box it runs on"})
-def stop(ctx: invoke.Context, run: str = "last", box: str = "") -> None:
+@task(
+    help={
+        "run": "the kept launch: a run's id, its beginning, a name, or last; default: the one that is running",
+        "box": "the box it runs on; default: that of the run, else of the last one",
+    }
+)
+def stop(ctx: invoke.Context, run: str = "", box: str = "") -> None:
     """End a server that `launch --keep` left running, and prove that nothing of it is left. Exits 1 if there is none.
 
-    Example: invoke stop --run last
+    Example: invoke stop --box rig
     """
     from patchbisect.config import load_project
     from patchbisect.records import Store
 
     project = load_project()
-    record = Store.of(project).load(run)
-    with rig_of(project, mirror=mirror_of(project), box=box or record.box, reason=f"stop of {record.id}") as rig:
-        if record.id not in {launch.launch_id for launch in rig.box.launches()}:
-            print(f"nothing to stop: {record.id} is not running on {rig.box_name}")
+    store = Store.of(project)
+    record = store.load(run or "last")
+    with rig_of(project, mirror=mirror_of(project), box=box or record.box, reason="stop of a kept server") as rig:
+        running = [launch.launch_id for launch in rig.box.launches()]
+        wanted = record.id if run else _only_one([one for one in running if one in store.ids()], rig.box_name)
+        if wanted not in running:
+            print(f"nothing to stop: {wanted or 'no server of this project'} is running on {rig.box_name}")
             raise negative()
-        report = rig.box.attach(record.id).stop()
+        report = rig.box.attach(wanted).stop()
     if report.faults:
         raise BoxError("; ".join(report.faults), remedy="look at the box: something of that launch is left")
-    print(f"ended: {record.id}, {len(report.killed)} processes, {report.seconds:.1f} s")
+    print(f"ended: {wanted}, {len(report.killed)} processes, {report.seconds:.1f} s")
+
+
+def _only_one(running: Sequence[str], box: str) -> str:
+    """The one launch that runs, or nothing. Raises UsageError for several."""
+    if len(running) > 1:
+        raise UsageError(f"several servers run on {box}: {', '.join(running)}", remedy="say which with --run")
+    return running[0] if running else ""
 
 
 # What `git bisect run` makes of an exit code: 0 good, 1-124 and 126-127 bad, 125 skip, 128 and above stop.

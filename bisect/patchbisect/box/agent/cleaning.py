@@ -34,7 +34,8 @@ class Cleaner:
         swept, faults = [], []
         for run in self._leftovers():
             if run.state().get("keep") and run.members():
-                faults.append(f"launch {run.id} was kept running on purpose (port {run.state()['port']})")
+                kept = f"launch {run.id} was kept running on purpose (port {run.state()['port']})"
+                faults.append(f"{kept}: `invoke stop --run {run.id}` ends it")
                 continue
             was_running = bool(run.members())
             if was_running:  # its own client may still be there, and must not take our kill for the server's end

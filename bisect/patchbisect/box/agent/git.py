@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import stat
 import subprocess
 from collections.abc import Mapping
@@ -33,8 +34,9 @@ def git(
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip()
         if "dubious ownership" in said:
-            whose = said.partition("at '")[2].partition("'")[0]
-            remedy = f"if you trust what is there, on the box: git config --global --add safe.directory {whose}"
+            whose = said.partition(" at '")[2].partition("'\n")[0]
+            trust = f"git config --global --add safe.directory {shlex.quote(whose)}"
+            remedy = f"if you trust what is there, on the box: {trust}"
             raise Refused("usage", f"{whose} belongs to another user of the box", remedy)
         if "No space left" in said:
             raise Refused("disk-full", f"the disk of the box is full: {said}", "free some space on the box")
