@@ -6,9 +6,10 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from patchbisect.maintain.facts import PatchFacts, Proof
-from patchbisect.maintain.lint.findings import Finding
+from patchbisect.maintain.lint.findings import Finding, finding_to_json
 from patchbisect.model import Patch, Pin
 from patchbisect.patchqueue import Queue
 from patchbisect.patchqueue.diff import split_lines
@@ -80,6 +81,9 @@ class Review:
     @property
     def pin_moved(self) -> bool:
         return self.pin_before.commit != self.pin_after.commit
+
+    def risks(self, change: PatchChange) -> list[str]:
+        return risks_of(change, {fact.patch.name: fact for fact in self.facts})
 
 
 def compare_states(before: State, after: State) -> list[PatchChange]:
@@ -158,6 +162,26 @@ def risks_of(change: PatchChange, facts: Mapping[str, PatchFacts]) -> list[str]:
     if (fact := facts.get(patch.name)) and fact.proof is None and patch.enabled:
         risks.append("no recorded start with this text of it")
     return risks
+
+
+def review_to_json(review: Review) -> dict[str, Any]:
+    """The document of ``review --json``."""
+    return {
+        "base": review.base,
+        "pin_moved": review.pin_moved,
+        "changes": [
+            {
+                "patch": change.name,
+                "what": str(change.what),
+                "moved_from": change.moved_from,
+                "interdiff": change.interdiff,
+                "risks": review.risks(change),
+            }
+            for change in review.changes
+        ],
+        "findings": [finding_to_json(one) for one in review.findings],
+        "proof": review.proof.run if review.proof else None,
+    }
 
 
 def markdown(review: Review) -> str:

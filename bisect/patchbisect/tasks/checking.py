@@ -32,7 +32,7 @@ def lint(ctx: invoke.Context, only: str = "", at: str = "", rules: bool = False,
     Example: invoke lint
     """
     from patchbisect.config import load_project
-    from patchbisect.maintain.lint import RULES
+    from patchbisect.maintain.lint import RULES, finding_to_json
     from patchbisect.maintain.reviewing import files_at, lint_files
 
     if rules:
@@ -45,7 +45,7 @@ def lint(ctx: invoke.Context, only: str = "", at: str = "", rules: bool = False,
     found = lint_files(files, mirror=mirror_of(project), only=chosen)
     wrong = [one for one in found if one.counts]
     if json:
-        emit({"findings": [_finding(one) for one in found], "wrong": len(wrong)})
+        emit({"findings": [finding_to_json(one) for one in found], "wrong": len(wrong)})
     else:
         # What is wrong stands last, next to the prompt.
         for one in sorted(found, key=lambda one: (one.counts, not one.waived)):
@@ -66,20 +66,6 @@ def _tell_rules(rules: Any, *, json: bool) -> None:
         return
     for name, text in rules.items():
         console().print(f"{name:14} {text}", markup=False)
-
-
-def _finding(found: Finding) -> dict[str, Any]:
-    return {
-        "patch": found.patch,
-        "line": found.line,
-        "rule": found.rule,
-        "severity": str(found.severity),
-        "why": found.why,
-        "remedy": found.remedy,
-        "path": found.path,
-        "path_line": found.path_line,
-        "waived": found.waived,
-    }
 
 
 def _show(found: Finding) -> None:
@@ -147,7 +133,7 @@ def review(ctx: invoke.Context, base: str = "main", head: str = "", markdown: bo
     from patchbisect.config import load_project
     from patchbisect.errors import UsageError
     from patchbisect.maintain.review import markdown as as_markdown
-    from patchbisect.maintain.review import refused_markdown, risks_of
+    from patchbisect.maintain.review import refused_markdown, review_to_json
     from patchbisect.maintain.reviewing import review_against
 
     project = load_project()
@@ -158,31 +144,13 @@ def review(ctx: invoke.Context, base: str = "main", head: str = "", markdown: bo
             # A pull request shows what is wrong with it, too.
             sys.stdout.write(refused_markdown(base, error.message))
         raise
-    by_name = {fact.patch.name: fact for fact in found.facts}
     if json:
-        emit(
-            {
-                "base": base,
-                "pin_moved": found.pin_moved,
-                "changes": [
-                    {
-                        "patch": change.name,
-                        "what": str(change.what),
-                        "moved_from": change.moved_from,
-                        "interdiff": change.interdiff,
-                        "risks": risks_of(change, by_name),
-                    }
-                    for change in found.changes
-                ],
-                "findings": [_finding(one) for one in found.findings],
-                "proof": found.proof.run if found.proof else None,
-            }
-        )
+        emit(review_to_json(found))
         return
     if markdown:
         sys.stdout.write(as_markdown(found))
         return
-    workshop.table([(change.name, str(change.what), "; ".join(risks_of(change, by_name))) for change in found.changes])
+    workshop.table([(change.name, str(change.what), "; ".join(found.risks(change))) for change in found.changes])
     for one in found.findings:
         _show(one)
     say(f"started with it in {found.proof.run}" if found.proof else "no recorded start with this queue")

@@ -2,6 +2,6 @@
 
 from patchbisect.maintain.lint.analysers import Diagnostic, diagnose
 from patchbisect.maintain.lint.checking import lint, lint_change
-from patchbisect.maintain.lint.findings import RULES, Finding
+from patchbisect.maintain.lint.findings import RULES, Finding, finding_to_json
 
-__all__ = ["RULES", "Diagnostic", "Finding", "diagnose", "lint", "lint_change"]
+__all__ = ["RULES", "Diagnostic", "Finding", "diagnose", "finding_to_json", "lint", "lint_change"]

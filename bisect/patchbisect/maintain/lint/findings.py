@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from patchbisect.maintain.lint.scopes import words
 from patchbisect.model import Patch
@@ -74,6 +75,10 @@ class Finding:
         place = f"{self.patch}:{self.line}" if self.line else self.patch
         inside = f" ({self.path}:{self.path_line})" if self.path_line else ""
         return f"{place}: {self.rule}: {self.why}{inside}"
+
+
+def finding_to_json(found: Finding) -> dict[str, Any]:
+    return {**asdict(found), "severity": str(found.severity)}
 
 
 def waive(patch: Patch, findings: Iterable[Finding]) -> list[Finding]:
