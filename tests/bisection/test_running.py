@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -462,3 +463,54 @@ def test_a_replaced_and_a_removed_patch_read_well(tmp_path):
     rule = World.at(tmp_path, lambda at: FAILS if any(p.text == "new" for p in at.patches) else READY)
     finding = found(rule, across(good, bad))
     assert finding.reason.startswith("the new form of patch 0002-p2 (Change p2) breaks it")
+
+
+def test_a_flag_whose_failure_looks_otherwise_on_the_other_base_is_no_pair_with_it(tmp_path):
+    """The release moved the line that fails: with the flag alone it fails elsewhere, and that tells nothing."""
+    good = point("clean", flags={"mem": "0.8"}, env={"NCCL": "SYS"})
+    bad = point("HEAD", queue(1), flags={"mem": "0.1"}, env={"NCCL": "PHB"})
+    moved = replace(FAILS, signature=replace(FAILS.signature, frame="sizing.py:init_pools"))
+
+    def rule(at):
+        if at.flags["mem"] == "0.8":
+            return READY
+        return FAILS if "p1" in slugs(at) else moved
+
+    said = []
+    finding = found(World.at(tmp_path, rule), across(good, bad), notify=said.append)
+    assert finding.answer is AnswerKind.FOUND
+    assert finding.culprit.subject == "mem"
+    assert finding.reason == "flag mem (0.8 -> 0.1) breaks it: necessary"
+    told = "not testable: it ended as crash/unbound-name, in another place of SGLang's code than the bad end"
+    assert statuses(finding)[Claim.ALONE_BAD] == told
+    hints = [line for line in said if "--bad-is outcome" in line]
+    assert len(hints) == 1
+    assert "sizing.py:init_pools" in hints[0]
+    alike = found(World.at(tmp_path / "alike", rule), across(good, bad, bad_is="outcome"))
+    assert alike.reason == "flag mem (0.8 -> 0.1) breaks it: necessary, and sufficient alone"
+
+
+def test_a_pair_of_which_one_cannot_be_tested_alone_is_not_called_a_pair(tmp_path):
+    def rule(at):
+        if {"p2", "p6"} <= slugs(at):
+            return FAILS
+        return ELSEWHERE if "p2" in slugs(at) else READY
+
+    finding = found(World.at(tmp_path, rule), question())
+    assert not finding.together
+    assert "only together" not in finding.reason
+
+
+def test_one_of_two_that_only_start_together_is_not_named(tmp_path):
+    """Of the queue and the environment one alone never starts, and the flag needs one of them: nobody can say which."""
+
+    def rule(at):
+        if ("p1" in slugs(at)) != (at.env["NCCL"] == "PHB"):
+            return ELSEWHERE
+        return FAILS if at.flags["mem"] == "0.1" and "p1" in slugs(at) else READY
+
+    good = point("clean", flags={"mem": "0.8"}, env={"NCCL": "SYS"})
+    bad = point("HEAD", queue(1), flags={"mem": "0.1"}, env={"NCCL": "PHB"})
+    finding = found(World.at(tmp_path, rule), across(good, bad))
+    assert (finding.answer, finding.together) == (AnswerKind.SET, False)
+    assert {change.subject for change in finding.candidates} == {"p1", "NCCL", "mem"}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from patchbisect.bisection.bench import Bench, in_journal
 from patchbisect.bisection.finding import Question, Step, Unbuildable, opposite
 from patchbisect.bisection.ground import Spot
-from patchbisect.bisection.judging import Judge, is_transient
+from patchbisect.bisection.judging import Judge, Target, is_transient
 from patchbisect.bisection.machines import Machine, changed
 from patchbisect.errors import BoxError
 from patchbisect.model import Outcome, Persistence, Verdict
@@ -96,6 +96,7 @@ class Course:
         self.sentinels: tuple[tuple[Spot, Observation], ...] = ()
         """Both ends with what they are known to say."""
         self._tried: list[tuple[Spot, Trial | None]] = []
+        self._hinted = False
         self._withdrawn: set[str] = set()
         """Records that say nothing any more."""
         self._sound: dict[str, int] = {}
@@ -160,10 +161,20 @@ class Course:
             self.steps.append(
                 Step(purpose=purpose, position=spot.position, observation=observation, trial=trial, why=why)
             )
+            self._hint(trial)
             # A machine that changes under its sentinels is noticed at its next launch: none of them starts others.
             if watch and not trial.reused and purpose != SENTINEL:
                 self._watch_machine(trial)
         return self._seen(spot, trial)
+
+    def _hint(self, trial: Trial) -> None:
+        """Say once that a failure is told apart from the target by its place in the code alone."""
+        if isinstance(self.judge, Target) and self.judge.nearly(trial.verdict) and not self._hinted:
+            self._hinted = True
+            self.notify(
+                f"{trial.point.name} fails as the bad end does, but in another place ({trial.verdict.signature}), and "
+                "tells nothing: --bad-is outcome takes both for one"
+            )
 
     def _watch_machine(self, trial: Trial) -> None:
         """A machine that changed is trusted again only when both ends still say what they said."""

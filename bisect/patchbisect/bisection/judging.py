@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from patchbisect.errors import UsageError
@@ -40,6 +40,13 @@ class Target:
         if self._matches(verdict):
             return Observation.BAD
         return Observation.GOOD if self._passed(verdict) else Observation.SKIP
+
+    def nearly(self, verdict: Verdict) -> bool:
+        """Whether only the place in SGLang's code tells it from the target: another release may have moved that."""
+        found, wanted = verdict.signature, self.signature
+        if self.bad_is != "signature" or found is None or found == wanted:
+            return False
+        return replace(found, exception=wanted.exception, frame=wanted.frame) == wanted
 
     def __str__(self) -> str:
         return str(self.signature)

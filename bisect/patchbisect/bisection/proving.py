@@ -5,7 +5,7 @@ from __future__ import annotations
 from patchbisect.bisection.course import Course
 from patchbisect.bisection.finding import Claim, ProofStep, opposite
 from patchbisect.bisection.ground import Ground, On, Spot
-from patchbisect.bisection.judging import short
+from patchbisect.bisection.judging import Target, short
 from patchbisect.search import Observation
 
 CONFIRMED, REFUTED = "confirmed", "refuted"
@@ -68,7 +68,10 @@ def _taken(course: Course, claim: Claim, spot: Spot, wanted: Observation) -> Pro
     if said[Observation.GOOD] == said[Observation.BAD] > 0 and not course.spent:
         said[course.look(spot, purpose="proof again").observation] += 1
     if not said[Observation.GOOD] and not said[Observation.BAD]:
-        return ProofStep(claim=claim, status=f"not testable: it ended as {short(seen.trial.verdict)}", trial=seen.trial)
+        verdict, judge = seen.trial.verdict, course.judge
+        moved = isinstance(judge, Target) and judge.nearly(verdict)
+        where = ", in another place of SGLang's code than the bad end" if moved else ""
+        return ProofStep(claim=claim, status=f"not testable: it ended as {short(verdict)}{where}", trial=seen.trial)
     confirmed = said[wanted] > said.total() - said[Observation.SKIP] - said[wanted]
     shown = course.recall(spot, wanted) if confirmed else course.recall(spot, opposite(wanted))
     return ProofStep(claim=claim, status=CONFIRMED if confirmed else REFUTED, trial=shown.trial if shown else None)

@@ -13,10 +13,10 @@ from typing import Any
 from patchbisect.bisection.bench import Bench
 from patchbisect.bisection.course import Course, Drifted, Marks, Progress
 from patchbisect.bisection.endpoints import Refused, settle_ends
-from patchbisect.bisection.finding import AnswerKind, Claim, Finding, ProofStep, Question
+from patchbisect.bisection.finding import AnswerKind, Claim, Finding, ProofStep, Question, opposite
 from patchbisect.bisection.ground import Ground, On, Spot
 from patchbisect.bisection.proving import REFUTED, doubtful, prove, refuted
-from patchbisect.bisection.searching import LineAnswer, search_line, search_sets
+from patchbisect.bisection.searching import LineAnswer, SetAnswer, search_line, search_sets
 from patchbisect.bisection.suspicion import INNERMOST_FILE, frames, weights
 from patchbisect.bisection.wording import noun, nouns
 from patchbisect.model import EMPTY, Axis, Change
@@ -118,6 +118,9 @@ class _Bisection:
         corners = search_sets(self.course, self.ground, tuple(axes.values()), purpose="axes")
         if not corners.sets:
             return self._report(_Guilt(answer=corners.answer, changes=self.ground.everything, sure=False))
+        if not (corner := self._certain(corners)):
+            return self._report(_Guilt(answer=corners.answer, changes=corners.sets[0], sure=False))
+        corners = replace(corners, sets=(corner, *corners.sets[1:]))
         independent = [frozenset().union(*corners.sets[:i], *corners.sets[i + 1 :]) for i in range(len(corners.sets))]
         found: list[_Guilt] = []
         for corner, elsewhere in zip(corners.sets, independent, strict=True):
@@ -149,6 +152,16 @@ class _Bisection:
             interplay = self._together(line, guilt, held=held)
             if interplay is not None:
                 return interplay
+
+    def _certain(self, answer: SetAnswer, *, held: On = frozenset()) -> On:
+        """The first set without the changes that may be bystanders in it; empty where that is not known to break.
+
+        That it breaks without them cannot be tested. Where it is seen to pass, one of them is needed, and which one is
+        not known.
+        """
+        needed = answer.sets[0] - answer.open
+        seen = self.course.recall(self.ground.spot(held | needed)) if answer.open and needed else None
+        return frozenset() if seen and seen.observation is Observation.GOOD else needed
 
     def _gives_way(self, guilt: _Guilt, proof: tuple[ProofStep, ...]) -> bool:
         """Launch again what the proof throws doubt on; whether something ended otherwise than before.
@@ -196,7 +209,7 @@ class _Bisection:
         before = line.stops[first - 1].on
         self.course.notify("points in between cannot be tested: trying these changes in other combinations")
         answer = search_sets(self.course, self.ground, line.candidates, held=before, purpose="band")
-        if answer.answer.kind != "found" or answer.answer.inseparable:
+        if answer.answer.kind != "found" or answer.open:
             return guilt
         return _Guilt(answer=answer.answer, changes=answer.sets[0], stop=line.stops[last], parent=line.stops[first - 1])
 
@@ -210,9 +223,12 @@ class _Bisection:
         answer = search_sets(self.course, self.ground, toggles, held=held, purpose="together")
         if not answer.sets:
             return guilt
-        mine = next((one for one in answer.sets if guilt.changes <= one), answer.sets[0])
-        others = tuple(one for one in answer.sets if one is not mine)
-        if self.course.rates.kind == "deterministic" and not self._stand(answer.sets, held=held):
+        if not (first := self._certain(answer, held=held)):
+            return _Guilt(answer=answer.answer, changes=answer.sets[0], sure=False)
+        sets = (first, *answer.sets[1:])
+        mine = next((one for one in sets if guilt.changes <= one), first)
+        others = tuple(one for one in sets if one is not mine)
+        if self.course.rates.kind == "deterministic" and not self._stand(sets, held=held):
             self._doubt_all()
             return None
         return replace(guilt, answer=answer.answer, changes=mine, others=others)
@@ -230,7 +246,8 @@ class _Bisection:
             spot = self.ground.spot(held | on)
             if self.course.spent:
                 return True
-            if not spot.unbuildable and self.course.look(spot, purpose="proof again").observation is not claimed:
+            # What ends otherwise, or cannot be built, contradicts nothing.
+            if not spot.unbuildable and self.course.look(spot, purpose="proof again").observation is opposite(claimed):
                 return False
         return True
 

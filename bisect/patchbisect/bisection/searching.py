@@ -76,10 +76,14 @@ def search_line(
 
 @dataclass(frozen=True, slots=True)
 class SetAnswer:
-    """What a search among sets said: ``sets`` break by themselves, each needs all of its changes."""
+    """What a search among sets said: ``sets`` break by themselves, each needs all of its changes.
+
+    Of the first that holds without ``open``: whether those are needed, no point that can be tested tells.
+    """
 
     answer: Answer
     sets: tuple[On, ...]
+    open: On = frozenset()
 
 
 def search_sets(
@@ -111,5 +115,8 @@ def search_sets(
     course.rates = search.rates
     answer = search.answer()
     assert answer is not None, "a search that asks for nothing has its answer"
-    sets = tuple(frozenset().union(*(toggles[i] for i in one)) for one in answer.sets)
-    return SetAnswer(answer=answer, sets=sets)
+
+    def changes(chosen: Iterable[int]) -> On:
+        return frozenset[int]().union(*(toggles[i] for i in chosen))
+
+    return SetAnswer(answer=answer, sets=tuple(changes(one) for one in answer.sets), open=changes(answer.inseparable))
