@@ -161,6 +161,28 @@ def test_an_environment_variable(project: Project, bisect: Bisect) -> None:
 
 
 @pytest.mark.full
+def test_a_flag_between_two_releases_that_need_other_wheels(project: Project, tmp_path: Path, bisect: Bisect) -> None:
+    """0.5.10 runs in an environment of its own, with transformers 5, and is innocent.
+
+    It raises "Not enough memory" in another function than 0.5.9 does: only by the outcome are they one failure.
+    """
+    _, box = project.settings.box_named("local")
+    settings = {"boxes": {"local": box.model_copy(update={"other_wheels": "build", "dir": str(tmp_path / "box")})}}
+    home = repository(project, tmp_path, [], **settings)
+    asked = {"good": "upstream:v0.5.9", "bad": "upstream:v0.5.10", "profile": "big"}
+    asked["bad_sets"] = ("flag:mem-fraction-static={fraction-too-low}",)
+    finding = bisect(home, **asked)
+    assert blamed(finding) == ["mem-fraction-static"]
+    assert finding.reason.endswith("breaks it: necessary")
+    store = Store(project.state / "runs")
+    seen = {store.load(step.trial.record).provenance["packages"]["transformers"] for step in finding.steps}
+    assert seen == {"4.57.1", "5.3.0"}
+    again = bisect(home, **asked, bad_is="outcome")
+    assert blamed(again) == ["mem-fraction-static"]
+    assert statuses(again) == {"confirmed"}
+
+
+@pytest.mark.full
 def test_a_pair_of_patches_of_which_neither_breaks_it(project: Project, tmp_path: Path, bisect: Bisect) -> None:
     finding = bisect(repository(project, tmp_path, queue("guilty-pair")), profile="big")
     assert finding.together

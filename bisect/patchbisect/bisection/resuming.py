@@ -54,7 +54,7 @@ def heard(asked: Asked, now: Asked, *, journal: Journal, project: Project) -> As
         if name not in _AT_HAND and said[name] not in (before, usual[name]):
             option = _OPTIONS.get(name, name.replace("_", "-"))
             raise UsageError(
-                f"--{option} cannot change on the way: bisection {journal.identifier} was begun with {_shown(before)}",
+                f"--{option} cannot change on the way: bisection {journal.identifier} was begun {_shown(before)}",
                 remedy="leave it out, or start a new bisection",
             )
     # Clusters come and go: what was found out on one counts on another, box by box.
@@ -66,10 +66,9 @@ def heard(asked: Asked, now: Asked, *, journal: Journal, project: Project) -> As
 
 
 def _shown(value: object) -> str:
-    """As on a command line."""
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "none"
-    return str(value) or "none"
+    if not value:
+        return "without it"
+    return f"with {', '.join(map(str, value)) if isinstance(value, tuple) else value}"
 
 
 def _affordable(asked: Asked, *, journal: Journal, store: Store) -> None:
