@@ -35,6 +35,18 @@ def test_an_open_bisection_has_no_finding_yet(tmp_path: Path) -> None:
     assert finding_of(journal)["id"] == "x"
 
 
+def test_what_a_person_said_after_the_answer_makes_it_outdated(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path, "x")
+    journal.append("mark", point="3", observation="bad")
+    journal.append("answer", finding={"answer": "none"})
+    assert finding_of(journal)["amended"] == []
+    journal.append("undo", record="run-1")
+    journal.append("mark", point="4", observation="good")
+    journal.append("unmark", point="4")
+    amended = ["run-1 was taken back", "4 was marked good", "4 is no longer marked"]
+    assert finding_of(journal)["amended"] == amended
+
+
 def test_the_last_one_is_the_last_that_has_an_answer(tmp_path: Path) -> None:
     Journal.create(tmp_path, "20261129-190000-aaaa").append("answer", finding={"answer": "none"})
     Journal.create(tmp_path, "20261129-200000-bbbb").append("begin")

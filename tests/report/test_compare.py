@@ -128,6 +128,19 @@ def test_every_kind_of_cause_is_told(run: Callable[..., Source]) -> None:
     assert (hardware["a"], hardware["b"]) == ("8 x RTX PRO 6000, 94.97 GiB", "4 x RTX PRO 6000, 94.97 GiB")
 
 
+def test_patches_that_are_equal_changed_or_only_in_one_are_told_apart(run: Callable[..., Source]) -> None:
+    a = run(ENOUGH, patches=["0001-same", "0002-changed", "0003-gone"], tree="e" * 40)
+    b = run(ENOUGH, patches=["0001-same", "0002-changed", "0004-new"], tree="f" * 40)
+    assert b.record is not None
+    b.record["point"]["patches"][1]["sha256"] = "5" * 64
+    told = {each["subject"]: (each["a"], each["b"]) for each in compare(a, b)["cause"] if each["kind"] == "patch"}
+    assert told.keys() == {"0002-changed", "0003-gone", "0004-new"}
+    assert told["0003-gone"] == ("applied", None)
+    assert told["0004-new"] == (None, "applied")
+    before, after = told["0002-changed"]
+    assert (before.startswith("sha256 "), after) == (True, "sha256 " + "5" * 12)
+
+
 def test_free_memory_before_the_start_is_a_cause(run: Callable[..., Source]) -> None:
     log = builder.case("cpu/02-mem-too-low")
     fuller = log.replace(b"avail mem=22.06", b"avail mem=12.06").replace(b"avail mem=21.53", b"avail mem=11.53")

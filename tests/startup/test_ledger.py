@@ -120,6 +120,11 @@ def test_every_handed_log_has_a_ledger(case: Case) -> None:
             assert rank.start_gb - sum(entry.gb for entry in rank.entries) == pytest.approx(rank.rest_gb, abs=0.02)
 
 
+def test_a_waterfall_ends_with_what_is_left() -> None:
+    lines = Ledger.read(story(before=94.0, after=21.7, half=5.0, fraction="0.55")).lines()
+    assert [line for line in lines if line.startswith("  rest ")] == [f"  {'rest':<34}{11.7:>10.2f} GiB"]
+
+
 def test_the_document_holds_what_is_worked_out() -> None:
     document = Ledger.read(story(before=94.0, after=21.7, half=5.0, fraction="0.55")).document()
     assert json.loads(json.dumps(document))["ranks"][0]["start_gb"] == pytest.approx(94.4)

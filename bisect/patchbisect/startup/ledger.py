@@ -35,7 +35,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class RankLedger:
-    """The waterfall of one rank. ``start_gb`` is the free memory that it began with."""
+    """The waterfall of one rank, from the free memory that it began with to what is left; both None without a line."""
 
     rank: str
     start_gb: float | None
@@ -44,15 +44,13 @@ class RankLedger:
 
     def lines(self) -> list[str]:
         name = self.rank or "the only rank"
-        if self.start_gb is None:
+        if self.start_gb is None or self.rest_gb is None:
             return [f"{name}: no memory line"]
         out = [f"{name}:", f"  {'free at the start':<34}{self.start_gb:>10.2f} GiB"]
         for entry in self.entries:
             free = "" if entry.free_after is None else f"   -> {entry.free_after:.2f} free"
             out.append(f"  {entry.name:<34}{0.0 - round(entry.gb, 2):>+10.2f} GiB{free}   (line {entry.line})")
-        if self.rest_gb is not None:
-            out.append(f"  {'rest':<34}{self.rest_gb:>10.2f} GiB")
-        return out
+        return [*out, f"  {'rest':<34}{self.rest_gb:>10.2f} GiB"]
 
 
 @dataclass(frozen=True, slots=True)
