@@ -115,6 +115,20 @@ def test_a_new_patch_in_the_middle(lab: Lab) -> None:
         lab.shop().edit("add", lambda editor: editor.insert([new]))
 
 
+def test_a_new_patch_takes_a_number_that_is_free_and_the_rest_keep_theirs(lab: Lab) -> None:
+    edit(lab, "drop 3")
+    lab.upstream.back()
+    new = lab.upstream.patch(9, "new", {ENGINE: [replaced("engine_30 = 30")]})
+    lab.shop().edit("add", lambda editor: editor.insert([new], after=2))
+    assert lab.names() == ["0001-one.patch", "0002-two.patch", "0003-new.patch", "0004-four.patch"]
+
+
+def test_patches_that_change_places_share_the_numbers_that_they_had(lab: Lab) -> None:
+    edit(lab, "drop 2")
+    edit(lab, "move 4", to=3)
+    assert lab.names() == ["0001-one.patch", "0003-four.patch", "0004-three.patch"]
+
+
 def test_disabled_patches_stay_as_they_are(lab: Lab) -> None:
     path = lab.root / "patches" / "0003-three.patch"
     path.write_bytes(path.read_bytes().replace(b"Forwarded: no\n", b"Forwarded: no\nEnabled: no\n"))
