@@ -36,9 +36,10 @@ def test_a_plain_diff() -> None:
 
 
 def test_a_file_that_was_compared_with_its_copy_is_a_change_of_the_file() -> None:
-    imported = one(PLAIN.replace(f"--- a/{ENGINE}", f"--- a/{ENGINE}.orig"))
+    copy = ENGINE.replace(".py", "_before.py")
+    imported = one(PLAIN.replace(f"--- a/{ENGINE}", f"--- a/{copy}"))
     assert imported.patch.files == (ENGINE,)
-    assert f"{ENGINE}.orig was compared with {ENGINE}: taken as a change of {ENGINE}" in imported.account
+    assert f"{copy} was compared with {ENGINE}: taken as a change of {ENGINE}" in imported.account
 
 
 def test_gits_own_form_without_a_body_keeps_the_diffstat_out_of_the_subject() -> None:
