@@ -1,4 +1,6 @@
 import shlex
+import subprocess
+from pathlib import Path
 
 from patchbisect.command import arguments, by_hand, masked, secret_values
 
@@ -25,6 +27,16 @@ def test_secret_flags_are_masked_in_both_forms() -> None:
 
 def test_a_bare_secret_flag_hides_nothing_else() -> None:
     assert masked(("--api-key", "--port", "1")) == ("--api-key", "--port", "1")
+
+
+def test_a_home_in_the_line_by_hand_is_left_to_the_shell(tmp_path: Path) -> None:
+    program = tmp_path / "my py" / "python"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nprintf \'%s\\n\' "$PYTHONPATH" "$0" "$1"\n')
+    program.chmod(0o755)
+    line = by_hand(("~/my py/python", "~/x"), env={}, secret_env=(), pythonpath=("/t", "~/more", "~x y/z"))
+    done = subprocess.run(["sh", "-c", line], env={"HOME": str(tmp_path)}, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"/t:{tmp_path}/more:~x y/z", str(program), "~/x"]
 
 
 def test_the_line_by_hand_survives_a_shell_and_names_secrets_only() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -74,5 +75,12 @@ def by_hand(
     """One shell line that repeats a launch on the box. A secret is taken from the caller's own environment by name."""
     settings = [f"{name}={shlex.quote(value)}" for name, value in sorted(env.items()) if name != "PYTHONPATH"]
     named = [f'{name}="${name}"' for name in sorted(secret_env)]
-    path = f"PYTHONPATH={shlex.quote(':'.join(pythonpath))}"
-    return " ".join([*settings, *named, path, *(shlex.quote(word) for word in masked(argv, more=more_secrets))])
+    path = f"PYTHONPATH={':'.join(map(path_word, pythonpath))}"
+    program, *words = masked(argv, more=more_secrets)
+    return " ".join([*settings, *named, path, path_word(program), *map(shlex.quote, words)])
+
+
+def path_word(path: str) -> str:
+    """``path`` as a word of ``sh``, which puts the home for a ``~`` at its beginning, and for nothing else."""
+    home = re.match(r"~[\w.-]*/", path)
+    return home[0] + shlex.quote(path[home.end() :]) if home else shlex.quote(path)

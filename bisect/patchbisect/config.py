@@ -111,7 +111,7 @@ class BoxConfig(_Settings):
     dir: str | None = None
     """Our directory on the box. Default: ``~/.patchbisect-box``, for ``local`` the state directory's ``box/``."""
     python: str | None = None
-    """The server's interpreter on the box."""
+    """The server's interpreter on the box; `~` is the home there, as in every path of a box."""
     lease_dir: str = ""
     """Where the lease is kept. Default: one place for all users of the machine where it has GPUs, else in ``dir``."""
     agent_python: str | None = None

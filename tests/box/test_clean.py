@@ -10,10 +10,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from patchbisect.box import Box, LaunchSpec, Run, open_box
+from patchbisect.box.agent.cleaning import unreadable
+from patchbisect.box.agent.gpus import Gpus
 from patchbisect.testing.fake_gpus import FakeGpu, FakeGpus
 from tests.box.lab import alive, children_of_our_launches, launch, leased, links_into, listen, settings_for, until_log
 
@@ -75,6 +79,49 @@ def test_memory_that_nobody_owns_is_a_fault_and_the_baseline_is_remembered(rig: 
     gpus.set(FakeGpu(used_gb=1.3), FakeGpu(used_gb=0.6))
     (fault,) = rig.prove_clean().faults
     assert fault == "GPU 0 holds 1.3 GiB that no process owns (idle: 0.5)"
+
+
+NVIDIA_SMI = """\
+#!/bin/sh
+case $1 in
+*=index) echo 0 ;;
+*driver_version) echo 580.1 ;;
+*utilization.gpu) echo '0, GPU-0, Fake RTX, 98304, {used}, 0' ;;
+esac
+"""
+
+
+def through_nvidia_smi(folder: Path, *, used: str) -> tuple[str, ...]:
+    """A prefix behind which ``nvidia-smi`` says that so many MiB of its one GPU are used."""
+    program = folder / "bin" / "nvidia-smi"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(NVIDIA_SMI.format(used=used))
+    program.chmod(0o755)
+    return ("env", f"PATH={program.parent}:{os.environ['PATH']}")
+
+
+def test_a_baseline_that_nvidia_smi_told_is_not_held_against_nvml(tmp_path: Path, gpus: FakeGpus) -> None:
+    gpus.set(FakeGpu(used_gb=0.9))  # with what the driver has reserved, which nvidia-smi leaves out
+    common = {"lease_directory": str(tmp_path / "lease"), "gpu_budget_s": 0.3}
+    prefix = through_nvidia_smi(tmp_path, used="1")
+    with leased(settings_for(tmp_path, prefix=prefix, **common), tmp_path) as box:
+        assert box.hello().gpu_source == "nvidia-smi"
+        assert box.prove_clean().clean
+    with leased(settings_for(tmp_path, agent_python=str(gpus.python), **common), tmp_path) as box:
+        assert box.prove_clean().faults == ()
+
+
+def test_a_gpu_whose_memory_nvidia_smi_does_not_tell_is_a_fault(tmp_path: Path) -> None:
+    prefix = through_nvidia_smi(tmp_path, used="[Insufficient Permissions]")
+    with leased(settings_for(tmp_path, prefix=prefix, lease_directory=str(tmp_path / "lease")), tmp_path) as box:
+        (fault,) = box.prove_clean().faults
+    assert "memory of GPU 0: [Insufficient Permissions]" in fault
+
+
+@pytest.mark.parametrize("lacks", [True, False])
+def test_where_nvml_refuses_no_installation_of_it_is_advised(lacks: bool) -> None:
+    gpus = cast(Gpus, SimpleNamespace(why="NVML: Insufficient Permissions", lacks_pynvml=lacks))
+    assert ("pip install" in unreadable(gpus)) is lacks
 
 
 def test_only_the_gpus_of_this_box_count(tmp_path: Path, gpus: FakeGpus, colleague: int) -> None:

@@ -398,3 +398,14 @@ def test_who_joins_a_launch_again_sees_no_secret_either(box: Box) -> None:
     spec = LaunchSpec("joined", argv)
     box.start(spec)
     assert listen(box.rejoin(spec)).log == f"args: api_key='{'*' * len(key)}'\n".encode()
+
+
+def test_a_python_and_a_path_in_the_home_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "my env").mkdir()
+    (tmp_path / "my env" / "python").symlink_to(sys.executable)
+    settings = settings_for(tmp_path, python="~/my env/python", pythonpath=("~/more modules",))
+    with leased(settings, tmp_path) as box:
+        argv = ("~/my env/python", "-c", "import os, sys; print(os.environ['PYTHONPATH'], sys.orig_argv[0], sep='\\n')")
+        log = listen(box.start(LaunchSpec("home", argv))).log.decode().splitlines()
+    assert log == [f"{tmp_path}/more modules", f"{tmp_path}/my env/python"]

@@ -11,6 +11,7 @@ from typing import Any
 
 from patchbisect.box.failures import KINDS, LinkLost, Unreachable
 from patchbisect.box.link import Channel, Link
+from patchbisect.command import path_word
 from patchbisect.errors import BoxError
 
 FILES = {path.name: path.read_text(encoding="utf-8") for path in Path(__file__).with_name("agent").glob("*.py")}
@@ -76,8 +77,8 @@ class Conversation:
             raise
 
     def _start_agent(self, python: str, directory: str) -> None:
-        words = [python, "-I", "-c", BOOT, directory, AGENT_ID, str(len(AGENT))]
-        self._channel.write(f"exec {' '.join(map(shlex.quote, words))}\n".encode())
+        words = ["-I", "-c", BOOT, directory, AGENT_ID, str(len(AGENT))]
+        self._channel.write(f"exec {path_word(python)} {' '.join(map(shlex.quote, words))}\n".encode())
         if self._first_line(python) == "need":
             self._channel.write(AGENT)
             self._first_line(python)
@@ -105,7 +106,7 @@ class Conversation:
             written = "cannot be written" in told
             remedy = "set `dir` of the box to a place that is yours and has room" if written else OTHER_PYTHON
             return Unreachable(f"{where}: {told}", remedy=remedy)
-        if "not found" in said and python in said:
+        if "not found" in said and Path(python).name in said:
             return Unreachable(f"{where}: there is no {python} there", remedy=OTHER_PYTHON)
         return LinkLost(f"{where}: {said}") if said else LinkLost(lost.message, remedy=SILENT_LOGIN)
 

@@ -87,8 +87,8 @@ class Cleaner:
             return [f"{describe(process_of(one.pid))} holds {one.used_gb:.1f} GiB of GPU {one.number}" for one in busy]
         book = f"{self._dir}/baseline.json"
         kept = read_json(book) or {}
-        same = kept.get("boot") == boot_id() and kept.get("driver") == gpus.driver
-        baseline = dict(kept["used_gb"]) if same else {}
+        now = {"boot": boot_id(), "driver": gpus.driver, "source": gpus.source}  # NVML counts what is reserved as used
+        baseline = dict(kept["used_gb"]) if {name: kept.get(name) for name in now} == now else {}
         found = gpus.read()
         if not found or gpus.incomplete:
             return [unreadable(gpus)]
@@ -100,7 +100,7 @@ class Cleaner:
             else:
                 baseline[gpu.uuid] = min(gpu.used_gb, baseline.get(gpu.uuid, gpu.used_gb))
         if not faults:
-            write_json(book, {"boot": boot_id(), "driver": gpus.driver, "used_gb": baseline})
+            write_json(book, {**now, "used_gb": baseline})
         return faults
 
     def end(self, run: RunDir, *, grace_s: float) -> Json:
@@ -175,7 +175,8 @@ def began_at(run: RunDir) -> float:
 
 def unreadable(gpus: Gpus) -> str:
     """Memory that nobody can read may be full: that is not clean."""
-    return f"the GPUs of this machine cannot be read ({gpus.why}): pip install nvidia-ml-py for the agent's Python"
+    remedy = ": pip install nvidia-ml-py for the agent's Python" if gpus.lacks_pynvml else ""
+    return f"the GPUs of this machine cannot be read ({gpus.why}){remedy}"
 
 
 def build_folders() -> list[str]:

@@ -119,7 +119,8 @@ def _gpus(directory: str, box: Json) -> Iterator[Json]:
     if not device_files() and not found:
         yield _right("GPUs", "none on this machine")
     elif gpus.source == "none" or not found:
-        yield _fault("GPUs", f"there are some, but they cannot be read: {gpus.why}", "pip install nvidia-ml-py there")
+        remedy = "pip install nvidia-ml-py there" if gpus.lacks_pynvml else "look at what `nvidia-smi -q` says there"
+        yield _fault("GPUs", f"there are some, but they cannot be read: {gpus.why}", remedy)
     elif gpus.source == "nvidia-smi":
         yield _fault(
             "GPUs", f"read through nvidia-smi every 5 s ({gpus.why})", "pip install nvidia-ml-py for the agent's Python"

@@ -73,6 +73,7 @@ class Gpus:
         self._wanted = frozenset(wanted)
         self._in_time = InTime()
         self.why = ""
+        self.lacks_pynvml = False
         self.incomplete = False
         """Whether the last reading broke off: then a GPU that is missing from it may be there, and full."""
         self._nvml = self._open_nvml()
@@ -84,6 +85,7 @@ class Gpus:
 
             self._in_time(pynvml.nvmlInit)
         except ImportError:
+            self.lacks_pynvml = True
             self.why = "pynvml is not installed for this Python"
             return None
         except Exception as problem:  # pynvml's errors share no base that exists without the module
@@ -156,10 +158,16 @@ class Gpus:
     def _read_smi(self) -> list[Gpu]:
         rows = self._smi("--query-gpu=index,uuid,name,memory.total,memory.used,utilization.gpu")
         found = []
+        self.incomplete = False
         for index, uuid, name, total, used, util in (row for row in rows if len(row) == 6):
-            if not self._wanted or int(index) in self._wanted:
-                load = float(util) if util.replace(".", "").isdigit() else None
+            if self._wanted and int(index) not in self._wanted:
+                continue
+            if is_number(total) and is_number(used):
+                load = float(util) if is_number(util) else None
                 found.append(Gpu(int(index), uuid, name, float(total) / 1024, float(used) / 1024, load))
+            else:  # [N/A], [Insufficient Permissions]: a GPU cut up by MIG, or one without memory of its own
+                self.incomplete = True
+                self.why = f"nvidia-smi: memory of GPU {index}: {used}"
         return found
 
     def processes(self) -> list[GpuProcess]:
@@ -182,6 +190,11 @@ class Gpus:
         for index, handle in self._handles():
             for one in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle):
                 yield GpuProcess(index, int(one.pid), (one.usedGpuMemory or 0) / GIB)
+
+
+def is_number(cell: str) -> bool:
+    """Whether nvidia-smi could tell."""
+    return cell.replace(".", "", 1).isdigit()
 
 
 def text_of(said: Any) -> str:

@@ -46,6 +46,11 @@ def to_the_end() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def at_home(settings: Json, name: str) -> Json:
+    """The path of that name with the home for ``~``."""
+    return {name: os.path.expanduser(settings[name])} if name in settings else {}
+
+
 class Agent:
     """One conversation with a client. Every public method is a verb; its keyword arguments come from the request."""
 
@@ -84,7 +89,7 @@ class Agent:
 
     def _carry_out(self, request: Json) -> None:
         self._fence = request.get("fence", 0)
-        self._box = request.get("box", {})
+        self._box = {**request.get("box", {}), **at_home(request.get("box", {}), "python")}
         try:
             verb: Callable[..., Json] = getattr(self, "do_" + request["verb"])
             answer = verb(**request.get("args", {}))
@@ -275,7 +280,10 @@ class Agent:
 
     def do_start(self, spec: Json) -> Json:
         self._leases().check(self._fence)
-        return self._launcher().start(spec)
+        program, *words = spec["argv"]
+        paths = [os.path.expanduser(path) for path in spec["pythonpath"]]
+        own = {"argv": [os.path.expanduser(program), *words], "pythonpath": paths}
+        return self._launcher().start({**spec, **own, **at_home(spec, "python")})
 
     def do_follow(self, launch_id: str, offset: int) -> Json:
         return self._launcher().follow(self._run(launch_id), offset=offset, wire=self._wire)
