@@ -6,6 +6,7 @@ import pytest
 
 from patchbisect.bisection import AnswerKind, Asked, conduct, since_baseline
 from patchbisect.bisection.bench import left_running, marks, standing
+from patchbisect.bisection.ground import Ground
 from patchbisect.errors import BoxError, UsageError
 from patchbisect.journal import Journal
 from patchbisect.search import Observation
@@ -89,6 +90,22 @@ def test_a_void_is_written_down_and_never_handed_out(tmp_path):
     finding = conduct(question(), world, journal=journal, store=world.store)
     assert finding.culprit.subject == "p6"
     assert finding.launches == len(world.launched) - 4
+
+
+@pytest.mark.parametrize("said", ["good", "bad", "skip"])
+@pytest.mark.parametrize("k", range(9))
+def test_what_was_launched_can_be_marked_and_the_bisection_goes_on(tmp_path, k, said):
+    world = World.at(tmp_path, broken_by("p6"))
+    journal = journal_in(tmp_path)
+    conduct(question(), world, journal=journal, store=world.store)
+    ground = Ground(question().timeline, world)
+    marked = ground.spot(range(k)).content
+    journal.append("mark", content_id=marked, point=str(k), observation=said)
+    again = World(rule=world.rule, store=world.store)
+    finding = conduct(question(), again, journal=journal, store=world.store)
+    told = {step.observation for step in finding.steps if step.trial.content_id == marked}
+    assert told <= {Observation(said)}
+    assert finding.answer is AnswerKind.ENDPOINT_FAILED or finding.candidates
 
 
 @pytest.mark.parametrize("change", ["queue", "contents"])

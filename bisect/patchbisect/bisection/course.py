@@ -112,8 +112,8 @@ class Course:
         return self.note(spot, self.try_out(spot, purpose=purpose), purpose=purpose)
 
     def looked_up(self, spot: Spot, *, purpose: str) -> Iterator[Seen]:
-        """What the journal has of the spot for that purpose and nobody has asked for."""
-        while spot.content and in_journal(self.bench, spot.content, purpose=purpose):
+        """What the journal has of the spot for that purpose and nobody has asked for, unless a person has marked it."""
+        while spot.content and spot.content not in self.marks and in_journal(self.bench, spot.content, purpose=purpose):
             yield self.look(spot, purpose=purpose)
 
     def look_side_by_side(self, wanted: Sequence[tuple[Spot, str]]) -> None:
