@@ -448,7 +448,7 @@ class Store:
         return self._packed_lines(identifier, SAMPLES, is_sample)
 
     def dossier(self, identifier: str) -> Json:
-        """What was found out about a server that hung, before it was ended; empty for any other."""
+        """What was found out about a server that hung, before it was ended; empty for any other. Raises UsageError."""
         path = self.path(self.resolve(identifier)) / DOSSIER
         try:
             found: Json = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

@@ -48,7 +48,10 @@ def timeline(good: Point, bad: Point, *, applies: Applies, route: Route = _direc
 
 
 def point_at(line: Timeline, k: int) -> Point:
-    """Point ``k``: the first ``k`` changes applied; 0 is the good end, ``len(changes)`` the bad one."""
+    """Point ``k``: the first ``k`` changes applied; 0 is the good end, ``len(changes)`` the bad one.
+
+    Raises ValueError.
+    """
     if not 0 <= k <= len(line.changes):
         raise ValueError(f"the timeline has points 0 to {len(line.changes)}, not {k}")
     return point_with(line, range(k))

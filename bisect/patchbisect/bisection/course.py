@@ -131,7 +131,10 @@ class Course:
                 self.note(spot, future.result(), purpose=purpose)
 
     def try_out(self, spot: Spot, *, purpose: str, box: str = "") -> Trial | None:
-        """The launch of ``look`` by itself, for another thread; None where there is nothing to launch."""
+        """The launch of ``look`` by itself, for another thread; None where there is nothing to launch.
+
+        Raises BoxError when the box will not serve, or every try was void.
+        """
         if spot.unbuildable:
             self.notify(f"{spot.point.name} cannot be built: {spot.unbuildable}")
             return None

@@ -263,7 +263,7 @@ def serve_here(station: Station) -> None:
 
 
 def perform(parcel: bytes) -> bytes:
-    """What an executor is given to run on a worker."""
+    """What an executor is given to run on a worker. Raises BoxError in a process that is none."""
     if not _here:
         raise BoxError("this worker has no box", remedy="start it with: invoke box.worker --scheduler ADDRESS")
     return _here[0].perform(parcel)

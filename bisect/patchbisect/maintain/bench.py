@@ -57,7 +57,10 @@ class Bench:
         return Opened(**json.loads(self.note.read_bytes()))
 
     def open(self, number: int) -> Path:
-        """A patch to be edited: a work tree with it and those before it applied."""
+        """A patch to be edited: a work tree with it and those before it applied.
+
+        Raises UsageError for one that is disabled or not there, and while another edit is open.
+        """
         self._refuse_second()
         editor = self.shop.editor()
         patch = editor.queue.patch(number)
@@ -68,7 +71,10 @@ class Bench:
         return self._start(Opened(parent=parent, number=number), at=self._tip(editor, [*before, patch]))
 
     def open_new(self, new: Opened) -> Path:
-        """A new patch: a work tree with the queue applied, up to ``after`` where that is given. Sets ``parent``."""
+        """A new patch: a work tree with the queue applied, up to ``after`` where that is given. Sets ``parent``.
+
+        Raises UsageError for a slug that the queue has, and while another edit is open.
+        """
         self._refuse_second()
         editor = self.shop.editor()
         if editor.queue.slug(new.slug):
@@ -98,7 +104,10 @@ class Bench:
         return outcome
 
     def abandon(self) -> str:
-        """Close the edit without taking it in. What was in the work tree is kept under the ref that is given back."""
+        """Close the edit without taking it in. What was in the work tree is kept under the ref that is given back.
+
+        Raises UsageError where none is open.
+        """
         opened = self.opened
         if opened is None:
             raise UsageError("no edit is open", remedy="invoke edit N opens one.")

@@ -93,7 +93,10 @@ class Rebase:
         return self._go_on()
 
     def abort(self) -> None:
-        """Forget the rebase; queue and pin are as they were. What was resolved is remembered all the same."""
+        """Forget the rebase; queue and pin are as they were. What was resolved is remembered all the same.
+
+        Raises UsageError where none is under way.
+        """
         if not self.under_way:
             raise UsageError("no rebase is under way")
         self._clear()

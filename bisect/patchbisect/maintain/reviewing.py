@@ -32,6 +32,7 @@ def files_at(project: Project, rev: str = "") -> dict[str, bytes]:
 
 
 def pin_in(files: Files) -> Pin:
+    """Raises UsageError where there is none, or one that cannot be read."""
     if PIN_FILE.name not in files:
         raise UsageError(f"there is no {PIN_FILE}")
     return parse_pin(files[PIN_FILE.name], filename=str(PIN_FILE))

@@ -91,7 +91,7 @@ def me(root: Path) -> tuple[str, str]:
 
 
 def number(text: str) -> int:
-    """``3``, ``0003`` or ``0003-slug`` as a number."""
+    """``3``, ``0003`` or ``0003-slug`` as a number. Raises UsageError."""
     from patchbisect.errors import UsageError
 
     word = text.partition("-")[0]

@@ -59,34 +59,24 @@ class Follower:
         self.early = False
         """Whether the verdict came while the server was still there, so that it needs no grace."""
         self._pool_holds = False
+        self._signals = Signals(alive=True)
 
     def follow(self, run: Run) -> Verdict:
+        """Until nothing can change the verdict, or the server has stayed where it was to get to, or is gone.
+
+        Raises BoxError where the box stops reporting, LeaseLost where it is somebody else's by now.
+        """
         begun = time.monotonic()
-        signals = Signals(alive=True)
         reached_at: float | None = None
         for item in run.events():
+            if isinstance(item, Exited):
+                return self._of_the_dead(item)
+            elapsed = time.monotonic() - begun
             if isinstance(item, LogChunk):
-                # That silence is over; kept, it would be held against the budget of the stage that now begins.
-                signals = replace(signals, silent_for_s=0.0)
-                self._keep(item.data)
-                for event in self.classifier.feed(item.data):
-                    elapsed = time.monotonic() - begun
-                    self._pool_holds = self._pool_holds or event.tells_totals
-                    if len(self.events) < _MOST_EVENTS:
-                        self.events.append({"t": round(elapsed, 3), **event.document()})
-                    self.watcher.event(event, elapsed)
+                self._hear(item.data, elapsed)
             elif isinstance(item, Signals):
-                if self.lease:
-                    self.lease.check()
-                elapsed = time.monotonic() - begun
-                if item != signals:
-                    self.samples.append({"t": round(elapsed, 3), **_known(item)})
-                if isinstance(self.watcher, SampleWatcher):
-                    self.watcher.signals(item, elapsed)
-                signals = item
-            elif isinstance(item, Exited):
-                return self._of_the_dead(item, signals)
-            verdict = self.classifier.verdict(signals)
+                self._measure(item, elapsed)
+            verdict = self.classifier.verdict(self._signals)
             if verdict.final and verdict.outcome not in (Outcome.READY, Outcome.KV_ALLOCATED):
                 self.early = True
                 return verdict
@@ -97,13 +87,32 @@ class Follower:
                     return verdict
         raise BoxError("the box stopped reporting on the server", remedy="invoke doctor")
 
-    def _of_the_dead(self, exited: Exited, signals: Signals) -> Verdict:
+    def _hear(self, data: bytes, elapsed: float) -> None:
+        # That silence is over; kept, it would be held against the budget of the stage that now begins.
+        self._signals = replace(self._signals, silent_for_s=0.0)
+        self._keep(data)
+        for event in self.classifier.feed(data):
+            self._pool_holds = self._pool_holds or event.tells_totals
+            if len(self.events) < _MOST_EVENTS:
+                self.events.append({"t": round(elapsed, 3), **event.document()})
+            self.watcher.event(event, elapsed)
+
+    def _measure(self, signals: Signals, elapsed: float) -> None:
+        if self.lease:
+            self.lease.check()
+        if signals != self._signals:
+            self.samples.append({"t": round(elapsed, 3), **_known(signals)})
+        if isinstance(self.watcher, SampleWatcher):
+            self.watcher.signals(signals, elapsed)
+        self._signals = signals
+
+    def _of_the_dead(self, exited: Exited) -> Verdict:
         """The last word, with what the kernel said of the launch: a server that it killed cannot say so itself."""
         self.classifier.close()
         if exited.kernel:
             self.classifier.feed("\n" + "\n".join(exited.kernel) + "\n")
             self.classifier.close()
-        known = replace(signals, alive=False, exit_code=exited.exit_code, rank_exit=exited.rank_exit or None)
+        known = replace(self._signals, alive=False, exit_code=exited.exit_code, rank_exit=exited.rank_exit or None)
         return self.classifier.verdict(known)
 
     def _settle_s(self, verdict: Verdict) -> float:

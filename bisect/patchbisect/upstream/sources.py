@@ -53,7 +53,10 @@ class CodeSource(Protocol):
         """
 
     def freeze(self, base: Base) -> Base:
-        """The same base with a revision that never moves: a branch or tag becomes a commit id."""
+        """The same base with a revision that never moves: a branch or tag becomes a commit id.
+
+        Raises NotAnswering where the source cannot be reached.
+        """
 
     def within(self, base: Base, commits: str) -> bool | None:
         """Whether the base lies in a range ``A..B`` of upstream; None where this source cannot tell."""
