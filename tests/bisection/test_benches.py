@@ -620,7 +620,7 @@ def test_reading_a_journal_again_joins_nothing_and_writes_nothing(tmp_path):
 
 
 def test_why_says_why_what_and_what_was_told(tmp_path):
-    _, journal, finding = finished(tmp_path)
+    world, journal, finding = finished(tmp_path)
     step = next(step for step in finding.steps if step.position == 4)
     document = reasons_of(journal, step.trial.record)
     assert document["point"] == "clean + 4 of 8 (0004-p4)"
@@ -630,6 +630,14 @@ def test_why_says_why_what_and_what_was_told(tmp_path):
     assert json.dumps(document)
     with pytest.raises(UsageError, match="has no trial nothing"):
         reasons_of(journal, "nothing")
+    trials = len(finding.steps)
+    for ask in (lambda: reasons_of(journal, "2"), lambda: take_back(journal, "2", store=world.store)):
+        with pytest.raises(UsageError, match=f"'2' begins {trials} trials of bisection b") as refusal:
+            ask()
+        assert finding.steps[0].trial.record in refusal.value.remedy
+    journal.append("intent", purpose="search", point="5", content_id="five", record="running")
+    with pytest.raises(UsageError, match="trial running of bisection b has not ended"):
+        reasons_of(journal, "running")
 
 
 # -- inside a patch -----------------------------------------------------------------------------------------------

@@ -71,7 +71,9 @@ def test_before_the_answer_it_tells_what_is_known(project: Project, journal: Jou
     assert lines[-1][0] == "ended"
 
 
-def test_a_launch_that_never_ended_and_what_people_said_are_told(project: Project, journal: Journal) -> None:
+def test_a_launch_that_never_ended_and_what_people_said_are_told(
+    project: Project, finding: dict[str, Any], journal: Journal
+) -> None:
     journal.append("intent", purpose="search", point="6", content_id="six", record="run-1")
     journal.append("intent", purpose="search", point="6", content_id="six", record="run-2")
     journal.append("undo", record="run-0")
@@ -81,6 +83,8 @@ def test_a_launch_that_never_ended_and_what_people_said_are_told(project: Projec
     assert ("taken back", "run-0 no longer counts") in lines
     assert ("marked", "6 is good, a person says") in lines
     assert lines[-1] == ("open", "run-2 has not ended: it runs, or its bisection was interrupted (--resume)")
+    journal.append("answer", finding=finding)
+    assert "open" not in [what for what, _ in told(project, journal)], "it was not needed for the answer"
 
 
 def test_each_day_is_named_once_and_the_page_fits(project: Project, journal: Journal) -> None:

@@ -91,6 +91,20 @@ def test_a_trial_s_reasons_use_the_words_of_the_tables(store: Store) -> None:
     assert "verdict" not in page
 
 
+def test_what_a_person_said_is_shown_as_such(store: Store) -> None:
+    finding = builder.bisection(store)
+    marked = finding["trials"][2]
+    marked |= {"run": "", "reused": True, "verdict": {"outcome": "void", "why": "not launched"}}
+    finding["proof"]["parent_good"] = {"status": "confirmed", "run": None}
+    page = shown(text.finding_page(finding), width=200)
+    assert "void" not in page
+    assert "known before" not in page
+    (row,) = [line for line in page.splitlines() if f"{marked['purpose']}, marked" in line]
+    assert f"{marked['observation'].upper()}  -" in row
+    assert f"rests on  {marked['point']}: marked {marked['observation']} by a person, not launched" in page
+    assert "confirmed  by a mark" in page
+
+
 def test_without_a_culprit_the_candidates_are_named(store: Store) -> None:
     finding = builder.bisection(store)
     finding |= {"answer": "set", "culprit": None, "candidates": finding["timeline"][2:4], "proof": {}, "reproduce": {}}

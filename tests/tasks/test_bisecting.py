@@ -73,7 +73,9 @@ def test_a_mark_counts_instead_of_a_launch(project: FakeProject, found: dict[str
     refused = project.run("bisect", "--resume", "--of", found["id"])
     assert refused.returncode == 1
     assert "a person marked it good" in refused.stdout
-    assert project.run("bisect.mark", "HEAD", "none", "--of", found["id"]).returncode == 0
+    assert "HEAD: marked good by a person, not launched" in refused.stdout
+    unmarked = project.run("bisect.mark", "HEAD", "none", "--of", found["id"])
+    assert (unmarked.returncode, "HEAD is no longer marked" in unmarked.stdout) == (0, True)
     assert project.json("bisect", "--resume", "--of", found["id"])["culprit"] == found["culprit"]
 
 
@@ -159,6 +161,19 @@ def test_a_spent_budget_is_raised_on_resume(tmp_path: Path) -> None:
     events = [entry["event"] for entry in project.json("bisect.log")]
     assert events.count("budget") == 1
     assert events.count("intent") == found["launches"], "what was launched before the budget was spent counts"
+
+
+def test_a_box_that_fails_is_said_with_the_way_on(tmp_path: Path) -> None:
+    project = fake_project(tmp_path)
+    settings = project.root / "invoke.yaml"
+    before = settings.read_text()
+    settings.write_text(before.replace("lease-dir", "agent-python: /no/python, lease-dir"))
+    failed = project.run("bisect")
+    settings.write_text(before)
+    assert failed.returncode == 3
+    way_on = failed.stderr.rpartition("invoke ")[2].split()
+    assert way_on[:3] == ["bisect", "--resume", "--of"]
+    assert project.json(*way_on)["culprit"]["id"] == "note-4"
 
 
 def test_another_queue_under_a_journal_is_refused(tmp_path: Path) -> None:

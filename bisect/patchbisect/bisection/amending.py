@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from patchbisect.bisection.bench import Bench, standing
+from patchbisect.bisection.bench import Bench, left_running, standing
 from patchbisect.bisection.ground import Ground
 from patchbisect.config import remedy_for
 from patchbisect.errors import UsageError
@@ -22,10 +22,9 @@ def take_back(journal: Journal, run: str = "", *, store: Store) -> Entry:
     trials = standing(journal)
     hits = [entry for entry in trials if entry.data["record"].startswith(run)] if run else trials[-1:]
     if len(hits) != 1:
-        raise UsageError(
-            f"bisection {journal.identifier} has no trial {run or 'to take back'}",
-            remedy=remedy_for(run, [entry.data["record"] for entry in trials]),
-        )
+        known = [entry.data["record"] for entry in trials]
+        found = [entry.data["record"] for entry in hits]
+        raise _none_or_many(journal, run or "to take back", found, known=known)
     journal.append("undo", record=hits[0].data["record"])
     store.disown(hits[0].data["record"], f"taken back in bisection {journal.identifier}")
     return hits[0]
@@ -73,17 +72,31 @@ def mark_content(journal: Journal, content: str, *, point: str, verdict: str) ->
         journal.append("mark", content_id=content, point=point, observation=verdict)
 
 
+def _none_or_many(journal: Journal, run: str, hits: Sequence[str], *, known: Sequence[str]) -> UsageError:
+    if len(hits) > 1:
+        return UsageError(
+            f"'{run}' begins {len(hits)} trials of bisection {journal.identifier}",
+            remedy=f"say more of it: {', '.join(hits[:5])}",
+        )
+    return UsageError(f"bisection {journal.identifier} has no trial {run}", remedy=remedy_for(run, known))
+
+
 def reasons_of(journal: Journal, run: str) -> Json:
     """Why a trial was made, what it said, and what the search was told: the last two once there is an answer.
 
     Raises UsageError for one that is not here.
     """
     entries = list(journal.entries())
-    hits = [entry for entry in entries if entry.event in ("trial", "void") and entry.data["record"].startswith(run)]
-    if len({entry.data["record"] for entry in hits}) != 1:
-        known = [entry.data["record"] for entry in entries if entry.event in ("trial", "void")]
-        raise UsageError(f"bisection {journal.identifier} has no trial {run}", remedy=remedy_for(run, known))
-    entry = hits[0]
+    ended = {entry.data["record"]: entry for entry in entries if entry.event in ("trial", "void")}
+    hits = [record for record in ended if record.startswith(run)]
+    if not hits and any(entry.data["record"] == run for entry in left_running(journal)):
+        raise UsageError(
+            f"trial {run} of bisection {journal.identifier} has not ended",
+            remedy=f"invoke watch follows it; if it was interrupted, invoke bisect --resume --of {journal.identifier}",
+        )
+    if len(hits) != 1:
+        raise _none_or_many(journal, run, hits, known=list(ended))
+    entry = ended[hits[0]]
     answers = [one.data["finding"]["trials"] for one in entries if one.event == "answer"]
     step: Json = next((trial for trial in answers[-1] if trial["run"] == entry.data["record"]), {}) if answers else {}
     return {

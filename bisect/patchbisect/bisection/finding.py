@@ -167,7 +167,7 @@ def finding_to_json(finding: Finding) -> Json:
         "inside": finding_to_json(finding.inside) if finding.inside else None,
         "baseline": _baseline(finding.baseline) if finding.baseline else None,
         "launches": finding.launches,
-        "reused": sum(step.trial.reused for step in finding.steps),
+        "reused": sum(step.trial.reused for step in finding.steps if step.trial.record),
         "proof": {
             step.claim.value: {"status": step.status, "run": (step.trial.record or None) if step.trial else None}
             for step in finding.proof

@@ -20,6 +20,7 @@ from patchbisect.report.tables import printable
 from patchbisect.report.text import (
     asides,
     beside,
+    is_mark,
     machine_words,
     observed,
     outcome,
@@ -295,7 +296,7 @@ def _trial_rows(trials: Sequence[Json]) -> Iterator[TrialRow]:
             why=shortened(trial.get("why") or "", _SHORT),
             point=trial["point"],
             observation=observed(trial),
-            verdict=shortened(outcome(trial["verdict"]), _SHORT),
+            verdict="-" if is_mark(trial) else shortened(outcome(trial["verdict"]), _SHORT),
             seconds=f"{seconds:.1f}" if seconds is not None else "",
             run=run,
             anchor=anchor,

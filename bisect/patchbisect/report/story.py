@@ -63,6 +63,8 @@ def told(entries: Iterable[Entry], *, known: Known) -> Iterator[Told]:
             running[data["content_id"]] = data["record"]
         elif entry.event in ("trial", "void"):
             running.pop(data["content_id"], None)
+        elif entry.event == "answer":
+            running.clear()  # what was interrupted before was not needed for it
         yield from _entry(entry, asked=asked, reasons=reasons, known=known)
     for run in running.values():
         yield Told("", "open", f"{run} has not ended: it runs, or its bisection was interrupted (--resume)")

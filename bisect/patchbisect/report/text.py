@@ -300,6 +300,8 @@ def beside(finding: Json) -> list[tuple[str, str]]:
                 f"started in run {baseline['run']} of {baseline['created']}; since then: {changed or 'nothing'}",
             )
         )
+    marked = {trial["point"]: trial["observation"] for trial in finding["trials"] if is_mark(trial)}
+    rows += [("rests on", f"{point}: marked {said} by a person, not launched") for point, said in marked.items()]
     rows += [("not buildable", told) for told in _unbuildable(finding.get("unbuildable", ()))]
     return rows
 
@@ -341,7 +343,7 @@ def trials_table(trials: Sequence[Json]) -> RenderableType:
             "why": Text(", ".join((trial["purpose"], *asides(trial)))),
             "point": Text(printable(trial["point"])),
             "told": coloured(observed(trial), observed(trial).upper().replace("UNTOLD", "-")),
-            "verdict": Text(printable(outcome(trial["verdict"]))),
+            "verdict": Text("-" if is_mark(trial) else printable(outcome(trial["verdict"]))),
             "s": Text(_seconds(trial.get("seconds"))),
             "run": Text(trial["run"]),
             **({"box": Text(trial.get("box", ""))} if several else {}),
@@ -370,8 +372,15 @@ def observed(trial: Json) -> str:
     return trial["observation"] or ("void" if trial["verdict"]["outcome"] == "void" else "untold")
 
 
+def is_mark(trial: Json) -> bool:
+    """Whether it is what a person said of the point, in place of a launch."""
+    return not trial["run"]
+
+
 def asides(trial: Json) -> list[str]:
-    """``known before``: no server was started; ``warm``: not started as shipped."""
+    """``marked`` and ``known before``: no server was started; ``warm``: not started as shipped."""
+    if is_mark(trial):
+        return ["marked"]
     return [words for words, so in (("known before", trial.get("reused")), ("warm", trial.get("warm"))) if so]
 
 
@@ -398,7 +407,8 @@ def _proof(proof: Json, words: Words) -> list[RenderableType]:
     for claim, step in proof.items():
         status = step["status"]
         claims.append(Text(words.claim(claim)))
-        shown = f"{status:{len('confirmed')}}  {step['run'] or ''}".rstrip()
+        by = step["run"] or ("by a mark" if status in ("confirmed", "refuted") else "")
+        shown = f"{status:{len('confirmed')}}  {by}".rstrip()
         said.append(coloured(status.partition(":")[0], shown))
     narrow = fields([("", Text.assemble(claim, "\n  ", told)) for claim, told in zip(claims, said, strict=True)])
     return [

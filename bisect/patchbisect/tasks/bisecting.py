@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import invoke
 
-from patchbisect.errors import UsageError
+from patchbisect.errors import BoxError, UsageError
 from patchbisect.tasks.crew import crew_of, equipped, on_paper
 from patchbisect.tasks.face import INTERRUPTED, console, emit, negative, say, task
 from patchbisect.tasks.lab import mirror_of
@@ -172,14 +172,17 @@ def conducted(
 
     changes = counted(len(question.timeline.changes), "change")
     say(f"bisection {journal.identifier}: {asked.good} .. {asked.bad}, {changes}")
+    resuming = f"invoke bisect --resume --of {journal.identifier}"
     try:
         finding = run_through(project, asked, question, journal=journal, plain=plain, wait_s=wait_s)
+    except BoxError as error:
+        if not throwaway:
+            error.remedy = f"{error.remedy}; then " * bool(error.remedy) + resuming
+        raise
     except KeyboardInterrupt:
         if throwaway:
             raise
-        raise invoke.Exit(
-            f"{INTERRUPTED}; go on with invoke bisect --resume --of {journal.identifier}", code=130
-        ) from None
+        raise invoke.Exit(f"{INTERRUPTED}; go on with {resuming}", code=130) from None
     told(finding, journal=journal, json=json)
 
 
@@ -382,7 +385,8 @@ def undo(ctx: invoke.Context, of: str = "last", run: str = "") -> None:
 
     project, journal, _ = journal_of(of)
     entry = take_back(journal, run, store=Store.of(project))
-    print(f"undone: {entry.data['point']} ({entry.data['record']}); go on with invoke bisect --resume")
+    go_on = f"go on with invoke bisect --resume --of {journal.identifier}"
+    print(f"undone: {entry.data['point']} ({entry.data['record']}); {go_on}")
 
 
 @task(
@@ -412,7 +416,8 @@ def mark(ctx: invoke.Context, point: str, verdict: str, of: str = "last") -> Non
         resolve=lambda name: resolver.resolve(name, profile=asked.profile or None, settings=list(asked.sets)).point,
     )
     mark_content(journal, content, point=point, verdict=verdict)
-    print(f"{point} is marked {verdict}; go on with invoke bisect --resume --of {journal.identifier}")
+    marked = "no longer marked" if verdict == "none" else f"marked {verdict}"
+    print(f"{point} is {marked}; go on with invoke bisect --resume --of {journal.identifier}")
 
 
 @task(positional=["run"], help={**_OF, "run": "a trial of the bisection", "json": "print one JSON document"})
