@@ -85,6 +85,7 @@ def story_repository(folder: Path, hosts: Sequence[str], *, doomed: str = "") ->
     }
     (root / "invoke.yaml").write_text(yaml.safe_dump({"patchbisect": settings}))
     (root / ".patchbisect").mkdir()
+    (ours.state / "wheels").mkdir(parents=True, exist_ok=True)
     (root / ".patchbisect" / "wheels").symlink_to(ours.state / "wheels")
     (root / ".gitignore").write_text(".patchbisect/\n")
     for words in (

@@ -6,16 +6,30 @@ import dataclasses
 import getpass
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from patchbisect.box import Box, BoxSettings, open_box
 from patchbisect.box.failures import LinkLost, Unreachable
+from patchbisect.errors import BoxError
 from tests.box.lab import launch
 from tests.sshd.openssh import Proxy, Sshd, free_port, make_key, running
 
 pytestmark = pytest.mark.sshd
+
+RELAY = """\
+import os, select, socket, sys
+assert len(sys.argv) == 3
+peer = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+while True:
+    for source in select.select([0, peer], [], [])[0]:
+        data = os.read(0, 65536) if source == 0 else peer.recv(65536)
+        if not data:
+            sys.exit()
+        peer.sendall(data) if source == 0 else os.write(1, data)
+"""
 
 
 def hello(settings: BoxSettings, state: Path) -> str:
@@ -153,6 +167,30 @@ def test_a_server_that_grants_one_session_a_connection_gets_more_connections(
                 break
             assert run.stop(0.0).ended
         assert not [one for one in caplog.records if one.name == "patchbisect.box.patience"], "no link was lost"
+
+
+def through(home: Path, command: str) -> None:
+    """Have ``rig`` reached by a ProxyCommand."""
+    with (home / ".ssh" / "config").open("a") as config:
+        config.write(f"  ProxyCommand {command}\n")
+
+
+def test_a_proxy_command_is_a_line_of_the_shell(settings: BoxSettings, home: Path, sshd: Sshd, tmp_path: Path) -> None:
+    relay = tmp_path / "relay.py"
+    relay.write_text(RELAY)
+    through(home, f"{sys.executable} {relay} %h %p 2>/dev/null")
+    assert hello(settings, home) == sshd.user
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("/no/such/relay %h", "/no/such/relay"), ("sh -c 'echo closed today >&2'", "closed today")]
+)
+def test_a_proxy_command_that_fails_is_told_with_its_own_words(
+    settings: BoxSettings, home: Path, command: str, said: str
+) -> None:
+    through(home, command)
+    with pytest.raises(BoxError, match=f"its ProxyCommand says: .*{said}"):
+        hello(settings, home)
 
 
 def test_an_ipv6_address_is_a_host(settings: BoxSettings, tmp_path: Path, home: Path) -> None:

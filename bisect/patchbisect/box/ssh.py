@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import shlex
 import socket
 import threading
 import time
@@ -165,7 +167,8 @@ class SshLink:
                 "direct-tcpip", (to.hostname, to.port), ("127.0.0.1", 0), timeout=self.timeout_s
             )
         except BROKEN as problem:
-            raise self._failure(f"the jump host cannot reach {to.hostname}:{to.port} ({problem})", "") from None
+            message = f"the jump host cannot reach {to.hostname}:{to.port} ({problem})"
+            raise self._failure(message, "is sshd running there, on this port?") from None
 
     def _connect(self, host: HostSettings, tunnel: paramiko.Channel | None) -> paramiko.SSHClient:
         client = paramiko.SSHClient()
@@ -189,15 +192,20 @@ class SshLink:
                     banner_timeout=self.timeout_s,
                     auth_timeout=self.timeout_s,
                 )
-        except BaseException:
+        except BaseException as problem:
             client.close()
             sock.close()
+            said = last_words(sock) if isinstance(sock, paramiko.ProxyCommand) else ""
+            if said and isinstance(problem, BoxError):
+                raise type(problem)(
+                    f"{problem.message}; its ProxyCommand says: {said}", remedy=problem.remedy
+                ) from None
             raise
         return client
 
     def _socket(self, host: HostSettings) -> socket.socket | paramiko.ProxyCommand:
         if host.proxy_command:
-            return paramiko.ProxyCommand(host.proxy_command)
+            return paramiko.ProxyCommand(shlex.join(["sh", "-c", f"exec {host.proxy_command}"]))  # as OpenSSH does it
         where = f"{host.hostname}:{host.port}"
         try:
             return socket.create_connection((host.hostname, host.port), timeout=self.timeout_s)
@@ -277,3 +285,12 @@ class SshLink:
         with self._lock:
             while self._connections:
                 self._connections.pop().close()
+
+
+def last_words(proxy: paramiko.ProxyCommand) -> str:
+    """What a ProxyCommand that was ended has on standard error; something it left running may still hold that open."""
+    stream = proxy.process.stderr
+    assert stream is not None
+    os.set_blocking(stream.fileno(), False)
+    said: bytes = stream.read() or b""
+    return said.decode("utf-8", "replace").strip()[-300:]
