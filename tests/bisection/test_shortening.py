@@ -38,11 +38,11 @@ def shorter_in(world, *, warm=None):
     return lambda until, warmly: replace(warm or world, warm=True) if warmly else world
 
 
-def fast(world, asked, tmp_path, *, shorter=None, journal=None, **more):
+def fast(world, asked, tmp_path, *, bench=None, shorter=None, journal=None, **more):
     """With ``world`` for whole and short starts alike; the short ones carry the shortcut's flags."""
     return conduct(
         asked,
-        world,
+        bench or world,
         journal=journal or journal_in(tmp_path),
         store=world.store,
         shorter=shorter or shorter_in(world),
@@ -157,6 +157,54 @@ def test_warm_verdicts_are_remembered_for_warm_starts_only(tmp_path):
         bench.launch(at, purpose="proof")
         assert len(world.launched) == launched + (1 if known else 2)
         launched = len(world.launched)
+
+
+def remembering(world):
+    return Remembering(world, store=world.store, box=world.box, machine=world.machine, until=Stage.SERVING)
+
+
+@pytest.mark.parametrize("resumed", range(2, 20))
+def test_a_failure_on_record_is_aimed_at_without_another_launch(tmp_path, resumed):
+    world = World.at(tmp_path, broken_by("p6"))
+    recorded = world.launch(point("HEAD", queue(8)), purpose="by hand").record
+    world.launched.clear()
+    said, journal = [], journal_in(tmp_path)
+    finding = fast(world, question(), tmp_path, bench=remembering(world), journal=journal, notify=said.append)
+    assert finding.culprit.subject == "p6"
+    assert statuses(finding) == ALL_CONFIRMED
+    assert world.launched[:2] == ["HEAD, short, warm", "clean, short, warm"]
+    assert finding.launches == len(world.launched)
+    assert any(f"aimed by run {recorded}" in text for text in said)
+    kept = journal.path.read_bytes().splitlines(keepends=True)[:resumed]
+    journal.path.write_bytes(b"".join(kept))
+    again = fast(world, question(), tmp_path, bench=world, journal=Journal(journal.path))
+    assert [step.purpose for step in again.steps][1:] == [step.purpose for step in finding.steps][1:]
+    assert again.reason == finding.reason
+
+
+def test_a_start_on_record_is_nothing_to_aim_at(tmp_path):
+    world = World.at(tmp_path, scripted({"HEAD": [READY]}, broken_by("p6")))
+    world.launch(point("HEAD", queue(8)), purpose="by hand")
+    finding = fast(world, question(), tmp_path, bench=remembering(world))
+    assert finding.culprit.subject == "p6"
+    assert world.launched[1] == "HEAD, warm"
+
+
+def test_a_failure_on_record_that_is_none_any_more_is_no_observation(tmp_path):
+    world = World.at(tmp_path, scripted({"HEAD": [FAILS]}, lambda at: READY))
+    world.launch(point("HEAD", queue(8)), purpose="by hand")
+    finding = fast(world, question(), tmp_path, bench=remembering(world))
+    assert finding.answer is AnswerKind.ENDPOINT_FAILED
+    assert "the bad end does not fail" in finding.reason
+
+
+def test_a_culprit_at_the_bad_end_is_started_whole_whatever_is_on_record(tmp_path):
+    world = World.at(tmp_path, broken_by("p8"))
+    recorded = world.launch(point("HEAD", queue(8)), purpose="by hand").record
+    finding = fast(world, question(), tmp_path, bench=remembering(world))
+    assert statuses(finding) == ALL_CONFIRMED
+    assert recorded not in {step.trial.record for step in finding.proof}
+    assert world.launched.count("HEAD") == 2
 
 
 def short_start(at):

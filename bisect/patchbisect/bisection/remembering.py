@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from patchbisect.bisection.bench import Around, Bench, Reading, trial_of
+from patchbisect.bisection.judging import reached
 from patchbisect.bisection.machines import Machine, hardware
 from patchbisect.errors import UsageError
 from patchbisect.model import Base, Outcome, Patch, Point, Stage
@@ -17,6 +18,8 @@ from patchbisect.wire import Json
 
 FROM_MEMORY = frozenset({"search", "axes", "band", "together", "proof"})
 """Purposes that an old verdict may serve. An end, and whatever is launched again, is launched: it shows today."""
+AIM = "bad end, from its record"
+"""To know what to aim short starts at any old failure will do, whatever was installed then: they show it themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class Remembering(Around):
     ) -> None:
         super().__init__(inner)
         self.store = store
+        self.until = until
         self._lock = threading.Lock()
         self._today: dict[str, _Setting] = {}
         """By interpreter: a base may have an environment of its own."""
@@ -65,7 +69,7 @@ class Remembering(Around):
                 self._known[document["content_id"]] = identifier, setting
 
     def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
-        known = self._recalled(point, settle=settle) if purpose in FROM_MEMORY else None
+        known = self._recalled(point, settle=settle, purpose=purpose)
         if known is not None:
             return known
         trial = self.inner.launch(point, purpose=purpose, settle=settle, record=record, box=box)
@@ -78,11 +82,18 @@ class Remembering(Around):
             self._look_around(trial)
         return trial
 
-    def _recalled(self, point: Point, *, settle: bool) -> Trial | None:
+    def has_failed(self, content: str) -> bool:
+        """Whether what is remembered of that content is a failure."""
+        record, _ = self._known.get(content, ("", None))
+        return bool(record) and not reached(self.store.load(record).judged, until=self.until)
+
+    def _recalled(self, point: Point, *, settle: bool, purpose: str) -> Trial | None:
+        if purpose != AIM and purpose not in FROM_MEMORY:
+            return None
         content = self.content(point)
         with self._lock:
             record, then = self._known.get(content, ("", None))
-            if then is None or self._today.get(then.interpreter) != then:
+            if then is None or (purpose != AIM and self._today.get(then.interpreter) != then):
                 return None
             del self._known[content]
         trial = trial_of(self.store.load(record), point, reused=True)
@@ -110,6 +121,15 @@ def _counts(document: Json, *, box: str, machine: Machine, until: Stage) -> bool
         and document["verdict"]["outcome"] != Outcome.VOID.value
         and hardware(document.get("machine", {})) == hardware(machine)
     )
+
+
+def has_failed(bench: Bench, content: str) -> bool:
+    """Whether the bench remembers a failure of that content, which a launch for ``AIM`` would give."""
+    while isinstance(bench, Around):
+        if isinstance(bench, Remembering):
+            return bench.has_failed(content)
+        bench = bench.inner
+    return False
 
 
 class Recalled(Around):

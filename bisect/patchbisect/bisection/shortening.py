@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from patchbisect.bisection.bench import Around, Bench
+from patchbisect.bisection.bench import Around, Bench, in_journal
 from patchbisect.bisection.course import Course, Marks, Progress, Seen, is_spent, remaining
 from patchbisect.bisection.finding import AnswerKind, Claim, Finding, Question, Step
 from patchbisect.bisection.ground import Ground, Spot
 from patchbisect.bisection.judging import Target, reached
 from patchbisect.bisection.prime import PrimeSuspect
-from patchbisect.bisection.remembering import Recalled
+from patchbisect.bisection.remembering import AIM, Recalled, has_failed
 from patchbisect.bisection.running import bisect
 from patchbisect.bisection.suspicion import frames, prime, weights
 from patchbisect.model import Outcome, Point, Scalar, Stage
@@ -19,6 +19,9 @@ from patchbisect.search import Budget, Observation
 from patchbisect.trial import Trial
 
 _ORDER = list(Stage)
+
+AIM_WARM, AIM_WHOLE = "bad end, to aim", "bad end, whole"
+"""Starts of the bad end that show what fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,9 @@ def bisect_fast(
     notify: Callable[[str], None],
     progress: Callable[[Progress], None] | None,
 ) -> Finding:
-    """One start of the bad end says what fails; then everything with short starts; then culprit and parent whole.
+    """A failure of the bad end says what to aim at; then everything with short starts; then culprit and parent whole.
+
+    A failure on record will do, for short starts of both ends must show it anyway; else the bad end is started once.
 
     Where the traceback names one change above all others, its proof comes first, and its two points are started whole.
     All but those two start from a warm process. Where that does not show the failure at both ends, short starts are
@@ -157,7 +162,8 @@ class _Fast:
         short = shortcut(verdict.stage, until=self.question.until)
         if short is None or verdict.signature is None:
             return self._instead("nothing can be left out of this failure")
-        self.notify(f"short starts: without {' and '.join(short.left_out)}{', from a warm process' if warm else ''}")
+        aimed_by = f"; aimed by run {failing.record}" if failing.reused else ""
+        self.notify(f"short starts: without {_left_out(short, warm=warm)}{aimed_by}")
         target = Target(signature=verdict.signature, bad_is=self.question.bad_is, until=self.question.until)
         self.whole.judge_by(target)
         finding = self._searched(failing, short, target, warm=warm)
@@ -166,40 +172,48 @@ class _Fast:
             self._give_up(finding)
             warm, finding = False, self._searched(failing, short, target, warm=False)
         if finding.answer is AnswerKind.FOUND:
-            return self._confirmed(finding, short, warm=warm)
+            return self._confirmed(finding, short)
         if is_spent(self._budget(finding)):
             return replace(finding, steps=(*self.whole.steps, *self.tried, *finding.steps))
         self._give_up(finding)
         return self._instead(f"short starts do not tell: {finding.reason}")
 
     def _bad_end(self) -> tuple[Trial, bool]:
-        """How the bad end fails, and whether it does so from a warm process, which is tried first."""
-        end = Ground(self.question.timeline, self.whole.bench).end(bad=not self.question.fix)
+        """How the bad end fails, and whether warm starts may show it: they are tried first."""
+        bench = self.whole.bench
+        end = Ground(self.question.timeline, bench).end(bad=not self.question.fix)
         if end.content not in self.marks:
+            if in_journal(bench, end.content, purpose=AIM) or has_failed(bench, end.content):
+                return self._aim(bench, purpose=AIM), True
             trial = self._warm_bad_end()
             if trial and trial.warm:
                 return trial, True
             if trial:  # no warm process could be had, so this was a whole start
-                self.whole.note(end, trial, purpose="bad end, whole")
+                self.whole.note(end, trial, purpose=AIM_WHOLE)
                 return trial, False
-        failing = self.whole.look(end, purpose="bad end, whole").trial
+        failing = self.whole.look(end, purpose=AIM_WHOLE).trial
         assert failing is not None, "an end that cannot be built is refused before"
         return failing, False
 
     def _warm_bad_end(self) -> Trial | None:
         """The bad end from a warm process, or from none where none can be had; None where it does not fail so."""
-        bench = self.shorter(self.question.until, True)
-        course = Course(question=self.question, bench=bench, marks={}, notify=self.notify, progress=None)
-        end = Ground(self.question.timeline, bench).end(bad=not self.question.fix)
-        trial = course.look(end, purpose="bad end, to aim").trial
-        assert trial is not None, "an end that cannot be built is refused before"
+        trial = self._aim(self.shorter(self.question.until, True), purpose=AIM_WARM)
         if not trial.warm:
+            self.tried.pop()
             return trial
-        self.tried += course.steps
         verdict = trial.verdict
         if verdict.outcome is Outcome.VOID or reached(verdict, until=self.question.until):
             self.notify("normal starts, because the bad end does not fail from a warm process")
             return None
+        return trial
+
+    def _aim(self, bench: Bench, *, purpose: str) -> Trial:
+        """The bad end there, as something that was tried; it is no observation."""
+        course = Course(question=self.question, bench=bench, marks={}, notify=self.notify, progress=None)
+        end = Ground(self.question.timeline, bench).end(bad=not self.question.fix)
+        trial = course.look(end, purpose=purpose).trial
+        assert trial is not None, "an end that cannot be built is refused before"
+        self.tried += course.steps
         return trial
 
     def _searched(self, failing: Trial, short: Shortcut, target: Target, *, warm: bool) -> Finding:
@@ -207,13 +221,13 @@ class _Fast:
         aimed = replace(self.question, until=short.until, target=target, budget=self._budget())
         marks = Meant(self.marks, whole=self.whole.bench)
         bench = Short(self.shorter(short.until, warm), short, marks=marks)
-        seen = {step.trial.record: step.trial for step in self.tried} if warm else {}
+        seen = {step.trial.record: step.trial for step in self.tried if not step.trial.reused} if warm else {}
         # Where the ends are started so anyway, the bad end has shown already how it fails.
         suspect = self._prime_suspect(failing, bench, target)
         known = Recalled(suspect or bench, seen.values())
         finding = bisect(aimed, known, marks=marks, notify=self.notify, progress=self.progress)
         steps = tuple(replace(step, trial=seen.pop(step.trial.record, step.trial)) for step in finding.steps)
-        self.tried = [step for step in self.tried if not warm or step.trial.record in seen]
+        self.tried = [step for step in self.tried if not warm or step.trial.reused or step.trial.record in seen]
         if suspect:
             self.started_whole |= {trial.record: trial for trial in suspect.started_whole}
             why = "the suspicion was not borne out"
@@ -257,7 +271,7 @@ class _Fast:
         steps = (*known[:1], *short, *known[1:], *rest)
         return replace(finding, steps=steps, lost=(*self.lost, *finding.lost))
 
-    def _confirmed(self, finding: Finding, short: Shortcut, *, warm: bool) -> Finding:
+    def _confirmed(self, finding: Finding, short: Shortcut) -> Finding:
         """The finding of short starts with culprit and parent started whole, as far as the budget goes."""
         whole = self.whole
         proof, said = list(finding.proof), "confirmed by whole starts"
@@ -276,13 +290,13 @@ class _Fast:
                 self._give_up(finding)
                 return self._instead("a whole start does not confirm the answer")
             proof[k] = replace(claimed, trial=seen.trial)
-        left_out = f"{' and '.join(short.left_out)}{', from a warm process' if warm else ''}"
-        first = 0 if warm else 1
+        left_out = _left_out(short, warm=any(step.trial.warm for step in finding.steps))
+        aimed = [step for step in whole.steps if step.purpose == AIM_WHOLE]
         return replace(
             finding,
             reason=f"{finding.reason}; searched without {left_out}, {said}",
             proof=tuple(proof),
-            steps=(*whole.steps[:first], *self.tried, *finding.steps, *whole.steps[first:]),
+            steps=(*aimed, *self.tried, *finding.steps, *(step for step in whole.steps if step not in aimed)),
             target=whole.judge,
         )
 
@@ -291,6 +305,10 @@ class _Fast:
         trial = next((one for one in self.started_whole.values() if one.content_id == spot.content), None)
         observation = self.whole.observed(spot, trial) if trial else None
         return Seen(spot=spot, observation=observation, trial=trial) if observation else None
+
+
+def _left_out(short: Shortcut, *, warm: bool) -> str:
+    return f"{' and '.join(short.left_out)}{', from a warm process' if warm else ''}"
 
 
 def _whole_point(point: Point, short: Shortcut, question: Question) -> Point:
