@@ -187,7 +187,7 @@ def test_a_directory_or_a_device_is_not_read(store: Store, tmp_path: Path) -> No
 
 def test_of_a_huge_log_beginning_and_end_go_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("patchbisect.report.bundle._LARGEST_LOG_BYTES", 1000)
-    monkeypatch.setattr("patchbisect.records._CHUNK_BYTES", 64)
+    monkeypatch.setattr("patchbisect.records.store._CHUNK_BYTES", 64)
     made = builder.save(store, builder.record("20261129-180000-aaaa"), log=b"first\n" + b"x" * 5000 + b"\nlast\n")
     with zipfile.ZipFile(io.BytesIO(exported(store, made.id, scrubber=Scrubber()))) as bundle:
         log = bundle.read("server.log")

@@ -14,23 +14,27 @@ import re
 import secrets
 import shutil
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from patchbisect import __version__
 from patchbisect.config import DEMO, Project, remedy_for
 from patchbisect.errors import UsageError
-from patchbisect.model import Outcome, Verdict
-from patchbisect.wire import Json, verdict_from_json
-
-SCHEMA = 1
-"""Raised when a reader of the last one would misread a record. A new field with a default does not raise it."""
+from patchbisect.records.form import (
+    FAULTS,
+    Attachments,
+    Record,
+    checked,
+    first_fault,
+    is_dossier,
+    is_event,
+    is_sample,
+    listed,
+)
+from patchbisect.wire import Json
 
 RECORD, LOG, EVENTS, SAMPLES, DOSSIER, PATCHES = (
     "record.json",
@@ -49,80 +53,8 @@ _NEAREST_RUNS = 20
 """Ids that an unknown name is compared with, beside every name that was given."""
 _SUFFIX_LETTERS = "bcdfghjkmnpqrstvwxz"
 _TAG = re.compile(r"[A-Za-z][\w.+-]{0,63}")
-_SINCE = re.compile(r"(?P<count>\d+)(?P<unit>[mhdw])")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DRAFT_IS_DEAD_AFTER_S = 24 * 3600.0
 _CHUNK_BYTES = 1 << 20
-
-
-class PatchEntry(BaseModel):
-    """One patch of a recorded point; its text stands beside the record as ``patches/<name>.patch``."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    subject: str
-    sha256: str
-
-
-class PointEntry(BaseModel):
-    """The recorded point. Values of secrets are never here, only their names (``secret_env``)."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    profile: str
-    until: str
-    upstream: str
-    pin: str
-    release: str = ""
-    wheel_sha256: str = ""
-    tag: str = ""
-    base_rev: str = ""
-    patches: tuple[PatchEntry, ...] = ()
-    flags: Mapping[str, Any] = Field(default_factory=dict)
-    env: Mapping[str, str] = Field(default_factory=dict)
-    secret_env: tuple[str, ...] = ()
-    packages: Mapping[str, str] = Field(default_factory=dict)
-
-
-class Record(BaseModel):
-    """All that is kept of one trial."""
-
-    model_config = ConfigDict(frozen=True)
-
-    schema_version: int = SCHEMA
-    id: str
-    created: str
-    """UTC, ISO 8601."""
-    box: str
-    point: PointEntry
-    content_id: str
-    code: Mapping[str, Any] = Field(default_factory=dict)
-    """Commit, tree of ``python/sglang``, base commit, source, what was shifted."""
-    provenance: Mapping[str, Any] = Field(default_factory=dict)
-    """What the box itself said: tree id proven there, import path, package versions."""
-    machine: Mapping[str, Any] = Field(default_factory=dict)
-    command: tuple[str, ...] = ()
-    by_hand: str = ""
-    """One shell line that repeats the launch on the box; secrets are named, not shown."""
-    verdict: Mapping[str, Any]
-    timings: Mapping[str, float] = Field(default_factory=dict)
-    """Seconds: prepare, launch, decide, stop, total; ``settled`` is the part of ``decide`` in which the server, having
-    got there, was watched to stay."""
-    stop: Mapping[str, Any] = Field(default_factory=dict)
-    tags: tuple[str, ...] = ()
-    made_by: str = Field(default_factory=lambda: __version__)
-    """The version of patchbisect that wrote it; empty in records of before it was noted."""
-    origin: str = "trial"
-    """``trial``: launched by us. ``adopted``: made from the log of a server that somebody started by hand.
-    ``imported``: came in a bundle. Only a trial may stand in for a launch."""
-    warm: bool = False
-    """Started from a warm process, not as shipped; ``command`` and ``by_hand`` are those of the normal start."""
-
-    @property
-    def judged(self) -> Verdict:
-        return verdict_from_json(self.verdict)
 
 
 def new_id() -> str:
@@ -132,94 +64,6 @@ def new_id() -> str:
     """
     suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(4))
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{suffix}"
-
-
-@dataclass(frozen=True, slots=True)
-class Attachments:
-    """Files that stand beside ``record.json``: the whole log as bytes, and the patches' texts by name."""
-
-    log: bytes = b""
-    patches: Mapping[str, bytes] = field(default_factory=dict)
-    events: Iterable[Json] = ()
-    """What the log said, with ``t``, seconds after the launch."""
-    dossier: Mapping[str, Any] = field(default_factory=dict)
-    """Of a hang: ``last_lines``, ``stacks``, ``processes``, ``ranks_missing``."""
-    samples: Iterable[Json] = ()
-    """The box's samples: ``t`` in seconds after the launch (or of the epoch), ``gpus`` as
-    ``[[index, used GiB, utilisation %], …]`` or ``gpu_used_gb`` of the fullest one, and what else was known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which records a list shows; an empty field lets all pass."""
-
-    outcome: str = ""
-    point: str = ""
-    """The point's name, or a patch of it (``0003`` or its slug)."""
-    box: str = ""
-    profile: str = ""
-    tag: str = ""
-    since: datetime | None = None
-
-    def matches(self, document: Json) -> bool:
-        told = _values(document)
-        asked = ((name, getattr(self, name)) for name in told)
-        return all(not wish or wish in told[name] for name, wish in asked) and (
-            self.since is None or datetime.fromisoformat(document["created"]) >= self.since
-        )
-
-    @property
-    def everything(self) -> bool:
-        """Whether all pass."""
-        return self == Wanted()
-
-
-def unmatched(filters: Wanted, documents: Iterable[Json]) -> tuple[str, str]:
-    """Why none of ``documents`` passes: what no run has, or that none has it all; and what there is instead."""
-    documents = list(documents)
-    for name in ("box", "profile", "tag", "point", "outcome"):
-        wish = getattr(filters, name)
-        found = {value for document in documents for value in _values(document)[name]}
-        if wish and wish not in found:
-            return f"no run has {name} '{wish}'", remedy_for(wish, found)
-    newest = max((document["created"] for document in documents), default="")
-    if filters.since and datetime.fromisoformat(newest) < filters.since:
-        return f"no run is newer than {filters.since.isoformat(timespec='minutes')}", f"the newest is of {newest[:16]}"
-    return "no run has all of that", "leave one of them out"
-
-
-def _values(document: Json) -> dict[str, tuple[str, ...]]:
-    """What a record has to match a filter by: a point answers to its name, and to the names of its patches."""
-    point = document["point"]
-    patches = [patch["name"] for patch in point.get("patches", ())]
-    return {
-        "outcome": (document["verdict"]["outcome"],),
-        "box": (document["box"],),
-        "profile": (point["profile"],),
-        "tag": tuple(document["tags"]),
-        "point": (point["name"], *(word for name in patches for word in (name, *name.split("-", 1)))),
-    }
-
-
-def wanted(*, outcome: str = "", **more: Any) -> Wanted:
-    """:class:`Wanted` with its closed words checked. Raises UsageError that names the nearest."""
-    if outcome and outcome not in list(Outcome):
-        raise UsageError(f"unknown outcome '{outcome}'", remedy=remedy_for(outcome, Outcome))
-    return Wanted(outcome=outcome, **more)
-
-
-def moment(text: str, *, now: datetime | None = None) -> datetime:
-    """``30m``, ``6h``, ``3d``, ``2w`` ago, or a date or time in ISO 8601 (UTC where it names no zone).
-
-    Raises UsageError for anything else.
-    """
-    if found := _SINCE.fullmatch(text):
-        return (now or datetime.now(UTC)) - timedelta(**{_UNITS[found["unit"]]: int(found["count"])})
-    try:
-        named = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"'{text}' is no time", remedy="say 6h, 3d, or 2026-11-29T18:00") from None
-    return named if named.tzinfo else named.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +163,7 @@ class Store:
             path = self.path(identifier) / RECORD
             try:
                 data = path.read_bytes()
-                document = _listed(json.loads(data), path) if having in data else None
+                document = listed(json.loads(data), path) if having in data else None
             except FileNotFoundError:
                 if path.parent.exists():
                     fault(f"{path.parent}: not a record, it has no {RECORD}: remove it, or put the file back")
@@ -514,110 +358,6 @@ def _newest(own: Sequence[str], *, shown: Sequence[str]) -> str:
     raise UsageError("there is no run yet" if not shown else "there is no run of your own yet", remedy=remedy)
 
 
-def _current(document: Any, path: Path) -> Json:
-    """``document`` in today's schema. Raises UsageError for one of a later patchbisect; ValueError."""
-    if not isinstance(document, dict):
-        raise ValueError("it holds no JSON object")
-    schema = document.get("schema_version", SCHEMA)
-    if not isinstance(schema, int):
-        raise ValueError(f"'{schema}' is no schema")
-    if schema > SCHEMA:
-        raise UsageError(f"{path}: schema {schema}, this patchbisect reads up to {SCHEMA}", remedy="update patchbisect")
-    return {"made_by": "", **document}
-
-
-def _listed(document: Any, path: Path) -> Json:
-    """A record's JSON with all that lists look at in its place. Raises UsageError, ValueError."""
-    current = {"timings": {}, "tags": [], **_current(document, path)}
-    words = {"created": current, "box": current, "name": current.get("point"), "profile": current.get("point")}
-    words["outcome"] = current.get("verdict")
-    for name, holder in words.items():
-        if not isinstance(holder, dict) or not isinstance(holder.get(name), str):
-            raise ValueError(f"it has no '{name}'")
-    if not isinstance(current["timings"], dict) or not isinstance(current["tags"], list):
-        raise ValueError("its timings or tags are damaged")
-    if datetime.fromisoformat(current["created"]).tzinfo is None:
-        raise ValueError("'created' has no time zone")
-    return current
-
-
-FAULTS = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""What :func:`checked` raises for a document that is no record."""
-
-
-def checked(document: Any, path: Path) -> Record:
-    """The record of a JSON document that may come from anywhere. Raises UsageError, and :data:`FAULTS`."""
-    record = Record.model_validate(_listed(document, path))
-    _check_words(record)
-    return record
-
-
-def _check_words(record: Record) -> None:
-    """Raises KeyError, TypeError or ValueError where what the record holds freely is not of the form that we write.
-
-    Somebody else's record may hold anything, and whoever shows it relies on these.
-    """
-    _ = record.judged
-    gpus = record.machine.get("gpus", ())
-    if not isinstance(gpus, str | list | tuple) or not all(isinstance(gpu, dict | str) for gpu in gpus):
-        raise ValueError("'machine' has damaged 'gpus'")
-    for gpu in (gpu for gpu in gpus if isinstance(gpu, dict)):
-        if not _is_number(gpu.get("total_gb", 0.0)):
-            raise ValueError("'machine' has a GPU of no size")
-    if not _is_number(record.machine.get("ram_gb") or 0.0):
-        raise ValueError("'machine' has a damaged 'ram_gb'")
-    for name, holder in (("packages", record.provenance), ("server_args", record.provenance)):
-        if not isinstance(holder.get(name, {}), dict):
-            raise ValueError(f"'provenance' has damaged '{name}'")
-    if not isinstance(record.code.get("shifted", []), list):
-        raise ValueError("'code' has a damaged 'shifted'")
-    facts = record.verdict.get("facts", {})
-    probes = facts.get("probes", {}) if isinstance(facts, dict) else None
-    if not isinstance(probes, dict) or not all(isinstance(ranks, dict) for ranks in probes.values()):
-        raise ValueError("'verdict' has damaged 'facts'")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
-
-
-def is_event(item: Any) -> bool:
-    """Whether it has the form of one of :attr:`Attachments.events`."""
-    return isinstance(item, dict) and _is_number(item.get("t", 0.0)) and isinstance(item.get("line", 0), int)
-
-
-def is_sample(item: Any) -> bool:
-    """Whether it has the form of one of :attr:`Attachments.samples`."""
-    if not isinstance(item, dict) or not _is_number(item.get("t")):
-        return False
-    gpus = item.get("gpus") or []
-    fullest = item.get("gpu_used_gb")
-    return isinstance(gpus, list) and all(map(_is_gpu, gpus)) and (fullest is None or _is_number(fullest))
-
-
-def is_dossier(item: Any) -> bool:
-    """Whether it has the form of :attr:`Attachments.dossier`."""
-    if not isinstance(item, dict):
-        return False
-    processes = item.get("processes", [])
-    lists = (item.get("ranks_missing", []), item.get("ranks_alive", []), processes)
-    maps = (item.get("last_lines", {}), item.get("stacks", {}), *(processes if isinstance(processes, list) else ()))
-    return all(isinstance(each, list) for each in lists) and all(isinstance(each, dict) for each in maps)
-
-
-def _is_gpu(gpu: Any) -> bool:
-    """``[index, used GiB, utilisation %]``, where not all need be known."""
-    return isinstance(gpu, list) and len(gpu) > 1 and all(each is None or _is_number(each) for each in gpu)
-
-
-def first_fault(error: Exception) -> str:
-    """One line: pydantic tells of every field at once."""
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return str(error)
-
-
 def _damaged(path: Path, error: Exception) -> UsageError:
     return UsageError(f"{path}: damaged: {error}", remedy="the rest of the record can still be read")
 
@@ -638,16 +378,3 @@ def _size(directory: Path) -> int:
             inside = entry.is_dir(follow_symlinks=False)
             total += _size(Path(entry.path)) if inside else entry.stat(follow_symlinks=False).st_size
     return total
-
-
-def collectable(documents: Sequence[Json], *, keep: int, before: datetime, held: Collection[str]) -> list[str]:
-    """The ids of runs that nobody misses, oldest first.
-
-    Those are: older than ``before``, not among the ``keep`` newest, without a name, and not ``held`` by a bisection.
-    """
-    older = documents[: max(len(documents) - keep, 0)]
-    return [
-        document["id"]
-        for document in older
-        if not document["tags"] and document["id"] not in held and datetime.fromisoformat(document["created"]) < before
-    ]
