@@ -12,6 +12,7 @@ from patchbisect.bisection import AnswerKind, Shut, conduct, finding_to_json, fo
 from patchbisect.bisection.amending import content_named, mark_content, reasons_of, take_back
 from patchbisect.bisection.bench import OnRig
 from patchbisect.bisection.fleet import Fleet
+from patchbisect.bisection.judging import Threshold
 from patchbisect.bisection.machines import unlike
 from patchbisect.bisection.remembering import Remembering
 from patchbisect.errors import BoxError, UsageError
@@ -494,6 +495,24 @@ def test_the_worst_case_of_a_plan_is_kept(tmp_path, guilty):
     asked = question(12)
     worst = forecast(asked, store=World.at(tmp_path, broken_by("")).store, box="").worst
     assert found(World.at(tmp_path, broken_by(f"p{guilty}")), asked).launches <= worst
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+@pytest.mark.parametrize("more", [{}, {"bad_when": Threshold.parse("kv_tokens < 3000")}], ids=["failure", "number"])
+def test_no_single_culprit_takes_more_launches_than_the_plan_says(tmp_path, count, more):
+    def rule(guilty):
+        return lambda at: replace(
+            FAILS if guilty in slugs(at) else READY, facts={"kv_tokens": 2048 if guilty in slugs(at) else 4096}
+        )
+
+    asked = question(count, **more)
+    worst = forecast(asked, store=World.at(tmp_path, broken_by("")).store, box="").worst
+    took = []
+    for number in range(1, count + 1):
+        world = World.at(tmp_path / str(number), rule(f"p{number}"))
+        assert found(world, asked).culprit.subject == f"p{number}"
+        took.append(len(world.launched))
+    assert max(took) == worst
 
 
 def test_axes_and_noise_cost_more(tmp_path):

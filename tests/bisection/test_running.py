@@ -210,6 +210,8 @@ def test_a_culprit_inside_a_band_is_told_apart_by_other_combinations(tmp_path):
     finding = found(World.at(tmp_path, rule), question())
     assert finding.answer is AnswerKind.FOUND
     assert finding.culprit.subject == "p4"
+    shown = {step.claim: step.trial.point for step in finding.proof}
+    assert slugs(shown[Claim.CULPRIT_BAD]) - slugs(shown[Claim.PARENT_GOOD]) == {"p4"}
 
 
 def test_what_no_combination_tells_apart_is_named_as_a_set(tmp_path):

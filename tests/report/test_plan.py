@@ -19,7 +19,7 @@ def test_a_short_timeline_is_listed_whole() -> None:
     assert list(plan_lines(plan(2), box="rig")) == [
         "   1  queue     add 0001-x: X",
         "   2  queue     add 0002-x: X",
-        "launches: 7.2 expected, 9 at worst; ends and proof included",
+        "launches: 7.2 expected, 9 at worst for one culprit; ends and proof included",
         "minutes: no run of this profile is on record yet",
     ]
 
@@ -34,7 +34,7 @@ def test_several_axes_and_minutes_are_told() -> None:
     minutes = {"expected": 12.0, "worst": 30.0, "launch": 1.5, "runs": 8}
     lines = list(plan_lines(plan(1, axes={"queue": 1, "flags": 2}, minutes=minutes), box="rig"))
     assert "axes: queue 1, flags 2" in lines
-    assert lines[-1] == "minutes: 12.0 expected, 30.0 at worst; 1.5 a launch in the last 8 runs"
+    assert lines[-1] == "minutes: 12.0 expected, 30.0 at worst; 90 s a launch in the last 8 runs"
 
 
 def test_what_the_box_needs_and_cannot_test_is_told_once_a_reason() -> None:

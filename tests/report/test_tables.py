@@ -65,6 +65,13 @@ def test_every_launch_is_told_whole(width: int) -> None:
         assert part in joined
 
 
+def test_the_number_that_was_asked_about_stands_beside_the_outcome() -> None:
+    ready = {"outcome": "ready", "facts": {"kv_tokens": 2048, "avail_gb": 3.5}}
+    trial = {"purpose": "spread", "point": "HEAD", "run": RUN, "observation": "bad", "verdict": ready}
+    assert "ready, kv_tokens 2048" in shown(text.trials_table([trial], bad_when="kv_tokens < 3000"), 120)
+    assert "kv_tokens" not in shown(text.trials_table([trial]), 120)
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_every_claim_of_a_proof_has_its_run_whole(store: Any, width: int) -> None:
     finding = builder.bisection(store)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from patchbisect.bisection.bench import OnDesk
 from patchbisect.bisection.course import launch_s
+from patchbisect.bisection.endpoints import SPREAD_LAUNCHES
 from patchbisect.bisection.finding import Question, change_to_json
 from patchbisect.bisection.ground import Ground
 from patchbisect.bisection.remembering import Shut
@@ -21,7 +22,7 @@ from patchbisect.wire import Json
 
 ENDS = 2
 PROOF = 2
-"""Launches for the proof, at most: the search's own launches of culprit and parent count."""
+"""Launches for the proof, at most: the search's own launches of culprit and parent count, and those of the ends."""
 _RECENT = 20
 
 
@@ -71,7 +72,10 @@ def equipment(question: Question, bench: OnDesk, *, wheels: Callable[[], Abstrac
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Launches, ends and proof included; ``seconds`` is what one takes, None where no run is on record."""
+    """Launches, ends and proof included; ``worst`` where one change is guilty and every point tells.
+
+    ``seconds`` is what one launch takes, None where no run is on record.
+    """
 
     axes: dict[Axis, int]
     expected: float
@@ -89,10 +93,13 @@ def forecast(question: Question, *, store: Store, box: str) -> Forecast:
     if len(axes) > 1:
         search.append(_corners(question, axes=len(axes)))
     took = _seconds(question, store=store, box=box)
+    besides = ENDS + min(PROOF, max(len(question.timeline.changes) - 1, 0))
+    if question.bad_when:
+        besides += SPREAD_LAUNCHES - 1
     return Forecast(
         axes=axes,
-        expected=ENDS + PROOF + sum(plan.expected for plan in search),
-        worst=ENDS + PROOF + sum(plan.worst for plan in search),
+        expected=besides + sum(plan.expected for plan in search),
+        worst=besides + sum(plan.worst for plan in search),
         seconds=statistics.mean(took) if took else None,
         runs=len(took),
     )

@@ -209,9 +209,12 @@ class _Bisection:
         before = line.stops[first - 1].on
         self.course.notify("points in between cannot be tested: trying these changes in other combinations")
         answer = search_sets(self.course, self.ground, line.candidates, held=before, purpose="band")
-        if answer.answer.kind != "found" or answer.open:
+        if answer.answer.kind != "found" or answer.open or not self._stand(answer.sets[:1], held=before):
             return guilt
-        return _Guilt(answer=answer.answer, changes=answer.sets[0], stop=line.stops[last], parent=line.stops[first - 1])
+        # With the culprit and just before it: two points that differ in nothing else, where the search launched both.
+        own = self.ground.spot(before | answer.sets[0])
+        stop = own if self.course.recall(own, Observation.BAD) else line.stops[last]
+        return _Guilt(answer=answer.answer, changes=answer.sets[0], stop=stop, parent=line.stops[first - 1])
 
     def _together(self, line: LineAnswer, guilt: _Guilt, *, held: On) -> _Guilt | None:
         """The smallest set that breaks, where the culprit alone does not or is not the only one.

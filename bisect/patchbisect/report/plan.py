@@ -16,11 +16,14 @@ def plan_lines(plan: Json, *, box: str) -> Iterator[str]:
     if len(plan["axes"]) > 1:
         yield "axes: " + ", ".join(f"{axis} {count}" for axis, count in plan["axes"].items())
     launches, minutes = plan["launches"], plan["minutes"]
-    yield f"launches: {launches['expected']:.1f} expected, {launches['worst']} at worst; ends and proof included"
+    yield (
+        f"launches: {launches['expected']:.1f} expected, {launches['worst']} at worst for one culprit; "
+        "ends and proof included"
+    )
     if minutes:
         yield (
             f"minutes: {minutes['expected']:.1f} expected, {minutes['worst']:.1f} at worst; "
-            f"{minutes['launch']:.1f} a launch in the last {minutes['runs']} runs"
+            f"{minutes['launch'] * 60:.0f} s a launch in the last {minutes['runs']} runs"
         )
     else:
         yield "minutes: no run of this profile is on record yet"

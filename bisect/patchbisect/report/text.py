@@ -52,6 +52,13 @@ def outcome(verdict: Json) -> str:
     return f"{verdict['outcome']}{named}" + (f" at {stage}" if stage else "")
 
 
+def with_number(verdict: Json, bad_when: str | None) -> str:
+    """The outcome, and the number that was asked about in ``kv_tokens < 900000``."""
+    fact = (bad_when or "").partition(" ")[0]
+    number = verdict.get("facts", {}).get(fact)
+    return outcome(verdict) if number is None else f"{outcome(verdict)}, {fact} {number}"
+
+
 def coloured(word: str, text: str | None = None) -> Text:
     return Text(printable(text or word), style=_COLOURS.get(word, ""))
 
@@ -234,7 +241,7 @@ def finding_page(finding: Json) -> RenderableType:
     return Group(
         _answer(finding),
         Text(),
-        trials_table(finding["trials"]),
+        trials_table(finding["trials"], bad_when=finding.get("bad_when")),
         *_proof(finding["proof"], words_of(finding)),
         *_reproduce(finding),
     )
@@ -332,7 +339,7 @@ def _deciding(finding: Json) -> str:
     return str(chosen[0]["verdict"]["deciding"]["text"]) if chosen else ""
 
 
-def trials_table(trials: Sequence[Json]) -> RenderableType:
+def trials_table(trials: Sequence[Json], *, bad_when: str | None = None) -> RenderableType:
     """Every launch in its order: which point, why, what it said, what the search was told, on which box where there
     are several. Where that is too wide, on two lines each.
     """
@@ -343,7 +350,7 @@ def trials_table(trials: Sequence[Json]) -> RenderableType:
             "why": Text(", ".join((trial["purpose"], *asides(trial)))),
             "point": Text(printable(trial["point"])),
             "told": coloured(observed(trial), observed(trial).upper().replace("UNTOLD", "-")),
-            "verdict": Text("-" if is_mark(trial) else printable(outcome(trial["verdict"]))),
+            "verdict": Text("-" if is_mark(trial) else printable(with_number(trial["verdict"], bad_when))),
             "s": Text(_seconds(trial.get("seconds"))),
             "run": Text(trial["run"]),
             **({"box": Text(trial.get("box", ""))} if several else {}),
