@@ -80,6 +80,7 @@ class FileDiff:
     old_mode: str = ""
     new_mode: str = ""
     old_blob: str = ""
+    new_blob: str = ""
     hunks: tuple[Hunk, ...] = ()
     copied: bool = False
 
@@ -188,6 +189,7 @@ class _Reader:
             return replace(
                 file,
                 old_blob=match[1],
+                new_blob=match[2],
                 old_mode=file.old_mode or mode,
                 new_mode=file.new_mode or mode,
             )
