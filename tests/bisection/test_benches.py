@@ -18,6 +18,7 @@ from patchbisect.bisection.remembering import Remembering
 from patchbisect.errors import BoxError, UsageError
 from patchbisect.journal import Journal, Sealed
 from patchbisect.model import Stage
+from patchbisect.report.plan import plan_lines
 from patchbisect.search import Budget, Rates
 from patchbisect.timeline import timeline
 from patchbisect.trial import Silent
@@ -488,6 +489,15 @@ def test_a_plan_says_what_it_will_cost_and_launches_nothing(tmp_path):
     document = plan_to_json(question(), forecast(question(), store=world.store, box="simulated"))
     assert document["minutes"] == {"expected": 1.2, "worst": 1.2, "launch": 0.17, "runs": 7}
     assert len(world.launched) == launched
+
+
+def test_ends_that_do_not_differ_cost_nothing(tmp_path):
+    asked, world = question(0), World.at(tmp_path, broken_by(""))
+    document = plan_to_json(asked, forecast(asked, store=world.store, box=""))
+    assert document["launches"] == {"expected": 0.0, "worst": found(world, asked).launches}
+    assert list(plan_lines(document, box="")) == [
+        "both ends run the same code with the same settings: there is nothing to launch"
+    ]
 
 
 @pytest.mark.parametrize("guilty", range(1, 13))

@@ -214,6 +214,31 @@ def test_a_culprit_inside_a_band_is_told_apart_by_other_combinations(tmp_path):
     assert slugs(shown[Claim.CULPRIT_BAD]) - slugs(shown[Claim.PARENT_GOOD]) == {"p4"}
 
 
+def test_a_pair_inside_a_band_is_named_and_proven(tmp_path):
+    """No point of the timeline between 2 and 6 tells; 4 and 5 break it, and neither alone."""
+
+    def rule(at):
+        if "p3" in slugs(at) and "p6" not in slugs(at):
+            return ELSEWHERE
+        return FAILS if {"p4", "p5"} <= slugs(at) else READY
+
+    finding = found(World.at(tmp_path, rule), question())
+    assert finding.together
+    assert [change.subject for change in finding.candidates] == ["p4", "p5"]
+    assert statuses(finding) == ALL_CONFIRMED
+
+
+def test_two_culprits_inside_a_band_are_both_named(tmp_path):
+    def rule(at):
+        if "p3" in slugs(at) and "p6" not in slugs(at):
+            return ELSEWHERE
+        return FAILS if {"p4", "p5"} & slugs(at) else READY
+
+    finding = found(World.at(tmp_path, rule), question())
+    named = {finding.culprit.subject, *(change.subject for other in finding.others for change in other)}
+    assert named == {"p4", "p5"}
+
+
 def test_what_no_combination_tells_apart_is_named_as_a_set(tmp_path):
     def rule(at):
         inside = slugs(at) & {"p3", "p4", "p5"}

@@ -86,14 +86,16 @@ class Forecast:
 
 def forecast(question: Question, *, store: Store, box: str) -> Forecast:
     """From the timeline and the records of that box and profile."""
+    if not question.timeline.changes:
+        return Forecast(axes={}, expected=0.0, worst=0, seconds=None, runs=0)
     axes: dict[Axis, int] = {}
     for change in question.timeline.changes:
         axes[change.axis] = axes.get(change.axis, 0) + 1
-    search = [_line(question, changes=max(axes.values(), default=1))]
+    search = [_line(question, changes=max(axes.values()))]
     if len(axes) > 1:
         search.append(_corners(question, axes=len(axes)))
     took = _seconds(question, store=store, box=box)
-    besides = ENDS + min(PROOF, max(len(question.timeline.changes) - 1, 0))
+    besides = ENDS + min(PROOF, len(question.timeline.changes) - 1)
     if question.bad_when:
         besides += SPREAD_LAUNCHES - 1
     return Forecast(

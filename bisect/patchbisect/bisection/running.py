@@ -209,12 +209,14 @@ class _Bisection:
         before = line.stops[first - 1].on
         self.course.notify("points in between cannot be tested: trying these changes in other combinations")
         answer = search_sets(self.course, self.ground, line.candidates, held=before, purpose="band")
-        if answer.answer.kind != "found" or answer.open or not self._stand(answer.sets[:1], held=before):
+        told_apart = answer.answer.kind in ("found", "set") and answer.sets and not answer.open
+        if not told_apart or not self._stand(answer.sets, held=before):
             return guilt
         # With the culprit and just before it: two points that differ in nothing else, where the search launched both.
         own = self.ground.spot(before | answer.sets[0])
         stop = own if self.course.recall(own, Observation.BAD) else line.stops[last]
-        return _Guilt(answer=answer.answer, changes=answer.sets[0], stop=stop, parent=line.stops[first - 1])
+        mine, *others = answer.sets
+        return _Guilt(answer=answer.answer, changes=mine, stop=stop, parent=line.stops[first - 1], others=tuple(others))
 
     def _together(self, line: LineAnswer, guilt: _Guilt, *, held: On) -> _Guilt | None:
         """The smallest set that breaks, where the culprit alone does not or is not the only one.

@@ -12,6 +12,9 @@ _LISTED = 40
 
 def plan_lines(plan: Json, *, box: str) -> Iterator[str]:
     """``plan`` as ``bisect --plan --json`` gives it, for that box."""
+    if not plan["timeline"]:
+        yield "both ends run the same code with the same settings: there is nothing to launch"
+        return
     yield from _timeline(plan["timeline"])
     if len(plan["axes"]) > 1:
         yield "axes: " + ", ".join(f"{axis} {count}" for axis, count in plan["axes"].items())
