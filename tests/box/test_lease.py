@@ -292,3 +292,11 @@ def test_a_lease_is_renewed_while_it_is_used(tmp_path: Path) -> None:
         assert held.held_s > 0.8
         assert held.expires_in_s > 0
         run.stop(0.0)
+
+
+def test_a_reason_gives_no_orders_to_the_terminal_of_others(tmp_path: Path) -> None:
+    orders = "mine\n\x1b]0;owned\x07"
+    with open_box("local", settings_for(tmp_path), state=tmp_path) as ours, ours.lease(orders):
+        (held,) = ours.leases()
+        assert held.reason == "mine··]0;owned·"
+        assert "mine··]0;owned·" in next(check.detail for check in ours.doctor() if check.check == "lease")

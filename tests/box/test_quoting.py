@@ -19,7 +19,7 @@ NASTY = ("it's", 'a "b"', "$(touch pwned)", "`touch pwned`", "; touch pwned #", 
 def full_cycle(settings: BoxSettings, folder: Path, upstream: FakeSglang, nasty: str) -> None:
     commit = upstream.commit([f"--line={nasty.replace(chr(10), ' ')}"])
     with open_box(nasty, settings, state=folder) as box, box.lease(nasty):
-        assert [held.reason for held in box.leases()] == [nasty]
+        assert [held.reason for held in box.leases()] == [nasty.replace("\n", "·")]
         code = box.put_code(upstream.path, commit)
         argv = (sys.executable, "-m", "sglang.launch_server", f"--line={nasty}", "--show-env", "NASTY")
         run = box.start(LaunchSpec("x", argv, env={"NASTY": nasty}, code=code))

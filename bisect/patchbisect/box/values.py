@@ -254,7 +254,10 @@ class LeaseHeld:
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> LeaseHeld:
-        return cls(**{**entry, "gpus": tuple(entry["gpus"])})
+        """The book may be written by every user of the machine: what gives orders to a terminal is left out."""
+        words = {name: entry[name] for name in ("owner", "host", "reason")}
+        said = {name: "".join(c if c.isprintable() else "·" for c in text) for name, text in words.items()}
+        return cls(**{**entry, **said, "gpus": tuple(entry["gpus"])})
 
     def __str__(self) -> str:
         left = f"expires in {self.expires_in_s:.0f} s" if self.expires_in_s > 0 else "expired"

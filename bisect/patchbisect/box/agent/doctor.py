@@ -16,7 +16,7 @@ from .base import Json, Refused, free_gb
 from .dossier import py_spy
 from .git import borrowable_objects, checkout_of, git
 from .gpus import Gpus, device_files
-from .lease import LeaseBook, default_lease_dir
+from .lease import LeaseBook, default_lease_dir, whose
 from .warmth import Warmth
 
 OLDEST_GIT = (2, 25)
@@ -103,7 +103,7 @@ def file_system(path: str) -> str:
 def _lease(directory: str, box: Json) -> Iterator[Json]:
     where = os.path.expanduser(box["lease_dir"]) or default_lease_dir(directory)
     held = LeaseBook(where).status()["leases"]
-    holders = ", ".join(f"{one['owner']} on {one['host']} ({one['reason']})" for one in held)
+    holders = ", ".join(map(whose, held))
     yield _right("lease", f"{where}: {holders or 'free'}")
 
 

@@ -116,7 +116,7 @@ class LeaseBook:
         """Whose the lease ``fence`` is, and what for; empty where there is none."""
         with self._open() as book:
             found = [one["holder"] for one in book["leases"] if one["fence"] == fence]
-            return "".join("{owner} on {host} ({reason})".format(**holder) for holder in found)
+            return "".join(map(whose, found))
 
     def taken_over(self, fence: int, *, own: int = 0, gpus: Sequence[int] = ()) -> str:
         """Who holds what the lease ``fence`` held (``gpus``; none: the whole machine), if somebody else does.
@@ -128,14 +128,23 @@ class LeaseBook:
                 return ""
             others = [one for one in book["leases"] if one["fence"] > fence and one["fence"] != own]
             later = [one["holder"] for one in others if overlap(one["gpus"], list(gpus))]
-            return " and ".join(f"{holder['owner']} on {holder['host']}" for holder in later)
+            return " and ".join(plain("{owner} on {host}".format(**holder)) for holder in later)
 
     def _lost(self, fence: int, book: Json) -> Refused:
         if not fence:
             return Refused("lease-lost", "this needs the lease of the box", "take the lease first")
-        holders = ["{owner} on {host} ({reason})".format(**one["holder"]) for one in book["leases"]]
+        holders = [whose(one["holder"]) for one in book["leases"]]
         whom = "; it is now held by " + " and ".join(holders) if holders else "; nobody holds it now"
         return Refused("lease-lost", f"lease {fence} of the box was taken away or released{whom}", "start again")
+
+
+def whose(holder: Json) -> str:
+    return plain("{owner} on {host} ({reason})".format(**holder))
+
+
+def plain(text: str) -> str:
+    """Without what gives orders to a terminal: every user of the machine may write in the book."""
+    return "".join(character if character.isprintable() else "·" for character in text)
 
 
 def default_lease_dir(directory: str) -> str:
