@@ -252,7 +252,7 @@ def test_changes_that_break_it_only_together_are_all_named(finding: dict[str, An
     assert BREAK.found_set in parsed.text
     assert f"{both[0]['title']}, with {both[1]['title']}" in parsed.text
     assert other[0]["title"] in parsed.text
-    assert "bad end, known before" in parsed.text
+    assert "bad end, marked" in parsed.text
     assert "run-" not in parsed.ids
 
 
