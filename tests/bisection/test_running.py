@@ -239,6 +239,19 @@ def test_two_culprits_inside_a_band_are_both_named(tmp_path):
     assert named == {"p4", "p5"}
 
 
+def test_a_culprit_inside_a_band_that_needs_one_before_it_is_named_with_it(tmp_path):
+    """No point of the timeline between 2 and 6 tells; 4 breaks it only with 1."""
+
+    def rule(at):
+        if "p3" in slugs(at) and "p6" not in slugs(at):
+            return ELSEWHERE
+        return FAILS if {"p1", "p4"} <= slugs(at) else READY
+
+    finding = found(World.at(tmp_path, rule), question())
+    assert finding.together
+    assert [change.subject for change in finding.candidates] == ["p1", "p4"]
+
+
 def test_what_no_combination_tells_apart_is_named_as_a_set(tmp_path):
     def rule(at):
         inside = slugs(at) & {"p3", "p4", "p5"}
@@ -250,7 +263,7 @@ def test_what_no_combination_tells_apart_is_named_as_a_set(tmp_path):
     assert finding.answer is AnswerKind.SET
     assert not finding.together
     assert [change.subject for change in finding.candidates] == ["p3", "p4", "p5"]
-    assert finding.reason == "one of 3 changes is guilty; the points between them cannot be tested"
+    assert finding.reason == "at least one of 3 changes is guilty; the points between them cannot be tested"
 
 
 def test_points_that_cannot_be_built_are_no_launches(tmp_path):

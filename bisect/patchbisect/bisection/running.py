@@ -138,20 +138,23 @@ class _Bisection:
         """What is to blame among ``suspects``, with ``held`` made, of which ``needed`` is guilty too."""
         while True:
             line = search_line(self.course, self.ground, suspects, held=held)
-            if line.answer.kind != "found":
-                return self._band(line, held=held)
-            assert line.answer.culprit is not None
-            stop, parent = line.stops[line.answer.culprit], line.stops[line.answer.culprit - 1]
-            changes = line.changes(line.answer.culprit)
-            guilt = _Guilt(answer=line.answer, changes=changes, stop=stop, parent=parent, needed=needed)
+            guilt = replace(self._found(line) or self._band(line, held=held), needed=needed)
             proof = self._proof(guilt)
-            if not doubtful(proof) or self.course.spent:
+            if not guilt.sure or not doubtful(proof) or self.course.spent:
                 return guilt
             if guilt.changes not in self._doubted and self._gives_way(guilt, proof):
                 continue
             interplay = self._together(line, guilt, held=held)
             if interplay is not None:
                 return interplay
+
+    def _found(self, line: LineAnswer) -> _Guilt | None:
+        """The one change that stood out."""
+        if line.answer.kind != "found":
+            return None
+        assert line.answer.culprit is not None
+        stop, parent = line.stops[line.answer.culprit], line.stops[line.answer.culprit - 1]
+        return _Guilt(answer=line.answer, changes=line.changes(line.answer.culprit), stop=stop, parent=parent)
 
     def _certain(self, answer: SetAnswer, *, held: On = frozenset()) -> On:
         """The first set without the changes that may be bystanders in it; empty where that is not known to break.
@@ -278,7 +281,7 @@ class _Bisection:
         if answer.kind == "budget":
             return self._finding(AnswerKind.INCONCLUSIVE, "the budget is spent before one change stood out", **common)
         if not guilt.sure:
-            reason = f"one of {len(changes)} changes is guilty; the points between them cannot be tested"
+            reason = f"at least one of {len(changes)} changes is guilty; the points between them cannot be tested"
             return self._finding(AnswerKind.SET, reason, **common)
         proof = self._proof(guilt)
         others = tuple(tuple(self.ground.changes[i] for i in sorted(other)) for other in guilt.others)
