@@ -53,6 +53,30 @@ def test_boxes_work_side_by_side_and_reach_the_answer(tmp_path):
     assert all(box.launched for box in boxes)
 
 
+def test_a_box_that_comes_on_the_way_takes_part_and_one_that_was_left_out_does_not(tmp_path):
+    early, late = (World.at(tmp_path, broken_by("p21")) for _ in range(2))
+    boxes = fleet(early)
+    late.box = "late"
+
+    def rule(at):
+        if len(early.launched) == 3:
+            boxes.join("late", late)
+        return broken_by("p21")(at)
+
+    early.rule = rule
+    finding = found(boxes, question(32))
+    assert finding.culprit.subject == "p21"
+    assert late.launched
+    assert len(early.launched) > 3
+    assert finding.launches == len(early.launched) + len(late.launched)
+    assert boxes.forgo("late")
+    launched = len(late.launched)
+    boxes.join("late", late)
+    for _ in range(3):
+        boxes.launch(point("x"), purpose="search")
+    assert len(late.launched) == launched
+
+
 def test_two_boxes_of_one_host_are_two_machines(tmp_path):
     boxes = [World.at(tmp_path, broken_by("p21")) for _ in range(2)]
     finding = found(fleet(*boxes), question(32))

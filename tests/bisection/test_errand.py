@@ -155,5 +155,16 @@ def test_an_interruption_ends_the_trial_there_and_waits_until_it_has(bench):
     assert remote.future.done()
 
 
+def test_an_interrupted_look_ends_nobody_s_trial(bench):
+    """Without a record, a worker would end whatever it runs: perhaps the trial of another bisection."""
+    remote = Remote()
+    through = bench(remote)
+    threading.Thread(target=lambda: remote.sent.wait(10) and through.cancel()).start()
+    with pytest.raises(KeyboardInterrupt):
+        through.look(point("x"))
+    assert remote.stopped == []
+    assert remote.future.cancelled()
+
+
 def test_there_may_be_no_launch_to_join(bench):
     assert bench(Remote({"gone": True})).rejoin(point("x"), record="20260101-000000-aaaa") is None

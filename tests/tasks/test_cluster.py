@@ -131,6 +131,29 @@ def test_the_culprit_is_found_on_both_boxes_and_no_secret_goes_there(cluster: Cl
     assert "HF_TOKEN" in json.dumps(shown), "the server had it"
 
 
+def test_a_worker_that_comes_on_the_way_takes_part_if_it_runs_the_same(tmp_path: Path) -> None:
+    slower = ("--pace", "0.05")
+    made = fake_project(tmp_path, guilty=4, patches=6, base=(*GOOD, *slower), bad=(*OOM, *slower))
+    with ExitStack() as stack:
+        late = Cluster(with_boxes(made, "a", "b", "c"), stack)
+        late.worker("a")
+        bisecting = late.bisecting(*late.through)
+        until_said(bisecting, words="launching on port")
+        settings = late.project.root / "invoke.yaml"
+        before = settings.read_text()
+        settings.write_text(before.replace("min-free-gb", "env: {NCCL_P2P_LEVEL: PHB}\n      min-free-gb"))
+        late.worker("c")
+        settings.write_text(before)
+        until_said(bisecting, words="NCCL_P2P_LEVEL is 'PHB', not None; it takes no part")
+        late.worker("b")
+        until_said(bisecting, words=f"box b@{HOST} has come and takes part from now on")
+        found = json.loads(bisecting.communicate(timeout=240)[0])
+    assert found["culprit"]["id"] == "note-4"
+    assert {step["status"] for step in found["proof"].values()} == {"confirmed"}
+    assert places(found) == {f"a@{HOST}", f"b@{HOST}"}
+    assert json.loads(late.project.run("bisect.replay", "--json").stdout)["culprit"] == found["culprit"]
+
+
 def with_profile_env(project: FakeProject, **env: str) -> None:
     path = project.root / "invoke.yaml"
     document = yaml.safe_load(path.read_text())

@@ -2,6 +2,7 @@
 
 from patchbisect.bisection.amending import content_named, mark_content, reasons_of, take_back
 from patchbisect.bisection.bench import Bench, Journaled, OnDesk, OnRig
+from patchbisect.bisection.door import Door
 from patchbisect.bisection.equipping import Terms, bench_on, bench_through
 from patchbisect.bisection.errand import Station
 from patchbisect.bisection.exporting import export_branch
@@ -40,6 +41,7 @@ __all__ = [
     "Bench",
     "Call",
     "Claim",
+    "Door",
     "Equipment",
     "Finding",
     "Journaled",

@@ -105,9 +105,27 @@ class DaskWorker:
         return [text for _, text in mine]
 
 
+class Roster:
+    """The workers of ours at a scheduler, by name; with ``only`` those of these names."""
+
+    def __init__(self, client: Client, *, only: Collection[str]) -> None:
+        self._client = client
+        self._only = only
+        self._lines: deque[tuple[str, str]] = deque(maxlen=_MOST_LINES)
+        self._known: set[str] = set()
+        client.subscribe_topic(_TOPIC, lambda event: self._lines.append((event[1]["record"], event[1]["text"])))
+
+    def newcomers(self) -> list[DaskWorker]:
+        """Those that were not there at an earlier call. Raises OSError or TimeoutError where nobody answers."""
+        found = {name: address for name, address in _ours(self._client).items() if not self._only or name in self._only}
+        new = sorted(found.keys() - self._known)
+        self._known |= found.keys()
+        return [DaskWorker(self._client, address=found[name], name=name, lines=self._lines) for name in new]
+
+
 @contextmanager
-def workers_at(scheduler: str, *, only: Collection[str] = ()) -> Iterator[list[DaskWorker]]:
-    """The workers of ours at that scheduler, by name; with ``only`` those of these names.
+def workers_at(scheduler: str, *, only: Collection[str] = ()) -> Iterator[Roster]:
+    """Who works at that scheduler, and there is somebody; with ``only`` those of these names.
 
     Raises UsageError where one of them is not there, or none is; BoxError where no scheduler answers.
     """
@@ -119,12 +137,8 @@ def workers_at(scheduler: str, *, only: Collection[str] = ()) -> Iterator[list[D
     except (OSError, TimeoutError) as error:
         raise _nobody(scheduler, error) from error
     try:
-        lines: deque[tuple[str, str]] = deque(maxlen=_MOST_LINES)
-        client.subscribe_topic(_TOPIC, lambda event: lines.append((event[1]["record"], event[1]["text"])))
-        yield [
-            DaskWorker(client, address=address, name=name, lines=lines)
-            for name, address in sorted(_chosen(_ours(client), only, scheduler=scheduler).items())
-        ]
+        _check(_ours(client), only, scheduler=scheduler)
+        yield Roster(client, only=only)
     finally:
         client.close(timeout=_ANSWER_S)
 
@@ -135,8 +149,9 @@ def _ours(client: Client) -> dict[str, str]:
     return {str(about["name"]): address for address, about in known.items() if about["resources"].get(BOX)}
 
 
-def _chosen(found: dict[str, str], only: Collection[str], *, scheduler: str) -> dict[str, str]:
-    missing = sorted(set(only) - found.keys())
+def _check(found: Collection[str], only: Collection[str], *, scheduler: str) -> None:
+    """Raises UsageError where somebody is missing, or nobody is there."""
+    missing = sorted(set(only) - set(found))
     if missing:
         known = ", ".join(sorted(found)) or "none"
         raise UsageError(f"no worker {missing[0]} at {scheduler}", remedy=f"known: {known}")
@@ -145,7 +160,6 @@ def _chosen(found: dict[str, str], only: Collection[str], *, scheduler: str) -> 
             f"no worker with a box at {scheduler}",
             remedy=f"beside each box: invoke box.worker --scheduler {scheduler} --box NAME",
         )
-    return {name: address for name, address in found.items() if not only or name in only}
 
 
 def serve(station: Station, scheduler: str, *, ready: Callable[[], None]) -> None:

@@ -33,6 +33,10 @@ class Searching(Protocol, Generic[Key]):
     def candidates(self) -> tuple[int, ...]: ...
 
 
+# More than anyone has boxes; a thread is started only when there is a launch for it.
+_MOST_THREADS = 256
+
+
 def drive(
     course: Course,
     search: Searching[Key],
@@ -51,7 +55,7 @@ def drive(
     Raises BoxError when no box will serve.
     """
     with (
-        trial_threads(course.bench, most=course.bench.width) as pool,
+        trial_threads(course.bench, most=_MOST_THREADS) as pool,
         _Crew[Key](course, pool=pool, purpose=purpose) as crew,
     ):
         while True:
@@ -97,7 +101,6 @@ class _Crew(Generic[Key]):
         self.course = course
         self.pool = pool
         self.purpose = purpose
-        self.width = course.bench.width
         self._out: dict[Future[Trial | None], tuple[Key, Spot, str]] = {}
 
     def __enter__(self) -> Self:
@@ -110,6 +113,11 @@ class _Crew(Generic[Key]):
     @property
     def busy(self) -> bool:
         return bool(self._out)
+
+    @property
+    def width(self) -> int:
+        """Boxes may come on the way."""
+        return self.course.bench.width
 
     @property
     def free(self) -> int:

@@ -64,6 +64,15 @@ class Fleet:
             self._changed.notify_all()
         return True
 
+    def join(self, box: str, bench: Bench) -> None:
+        """One box more, from now on. One that was left out stays so."""
+        with self._changed:
+            if box not in self.benches:
+                self.benches = {**self.benches, box: bench}
+                self._usable.add(box)
+                self._free.append(box)
+                self._changed.notify_all()
+
     def cancel(self) -> None:
         for bench in self.benches.values():
             bench.cancel()

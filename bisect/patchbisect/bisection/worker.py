@@ -138,8 +138,11 @@ class OnWorker(OnDesk):
             self.watcher.step(line)
 
     def _stop(self, future: Future[bytes], record: str) -> None:
-        """No server is left behind: the answer to an interrupted trial comes when that is proven."""
-        if self.worker.stop(record):
+        """No server is left behind: the answer to an interrupted trial comes when that is proven.
+
+        A look has no record, and without one the worker would end whatever it runs, for whomever.
+        """
+        if record and self.worker.stop(record):
             wait([future], timeout=STOP_S)
         future.cancel()
 

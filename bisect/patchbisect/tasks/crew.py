@@ -25,7 +25,7 @@ def crew_of(
     """The boxes of a bisection by name, and what makes its bench of them."""
     from functools import partial
 
-    from patchbisect.bisection import Call, bench_on, bench_through
+    from patchbisect.bisection import Call, Door, bench_on, bench_through
     from patchbisect.trial import swept
 
     mirror = mirror_of(project)
@@ -38,8 +38,8 @@ def crew_of(
     from patchbisect.bisection.cluster import workers_at
 
     desk, call = desk_of(project, asked), Call(project=project, reason=reason, wait_s=wait_s)
-    with workers_at(asked.scheduler, only=asked.boxes) as workers:
-        yield [worker.name for worker in workers], partial(bench_through, workers, desk=desk, call=call)
+    with workers_at(asked.scheduler, only=asked.boxes) as roster, Door(roster.newcomers).kept() as door:
+        yield [worker.name for worker in door.inside], partial(bench_through, door, desk=desk, call=call)
 
 
 def desk_of(project: Project, asked: Asked) -> Desk:
