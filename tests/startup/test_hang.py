@@ -58,6 +58,18 @@ def test_what_is_usual_holds_for_who_does_nothing(known: dict[str, Any], hangs: 
     assert (verdict.outcome is Outcome.HANG) is hangs
 
 
+@pytest.mark.parametrize(
+    ("stage", "times"), [(Stage.WEIGHT_LOAD, 1.0), (Stage.KERNEL_WARMUP, 2.0), (Stage.GRAPH_CAPTURE, 2.0)]
+)
+def test_where_nothing_is_known_of_the_cpu_a_compiler_has_more_time_in_stages_that_compile(
+    stage: Stage, times: float
+) -> None:
+    text = PLACES[stage] + EIGHT.said("Compiling kernels", 40)
+    limit = SILENCE[stage] * times
+    assert classify(text, Signals(alive=True, silent_for_s=limit - 1)).outcome is not Outcome.HANG
+    assert classify(text, Signals(alive=True, silent_for_s=limit + 1)).outcome is Outcome.HANG
+
+
 def test_what_is_usual_is_never_longer_than_what_always_holds() -> None:
     signals = Signals(alive=True, silent_for_s=SILENCE[Stage.WARMUP] + 1, cpu_busy=False)
     verdict = classify(PLACES[Stage.WARMUP], signals, budgets=Budgets(idle={Stage.WARMUP: 9000.0}))

@@ -83,6 +83,16 @@ def test_releases_serve_as_commits_where_there_is_no_history(
         releases_between(Base(pin), Base(pin, rev="main"), pip_args=())
 
 
+def test_up_to_a_release_the_steps_are_releases_although_git_answers(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_released", lambda pip_args: module._VERSIONS.search(PIP)[1].split(", "))
+    pin = upstream.pin(release="0.5.9", tag="v0.5.9")
+    mirror = Mirror(tmp_path / "state", source="git", clone=str(upstream.path))
+    steps = mirror.route(Base(pin), Base(pin, rev="release:0.5.10"))
+    assert [base.rev for base in steps] == ["release:0.5.9.post1", "release:0.5.10"]
+
+
 def at_url(upstream: Upstream, state: Path) -> tuple[Mirror, list[str]]:
     """A mirror that has nothing but the URL of upstream, and what it says while it works."""
     git(upstream.path, "config", "uploadpack.allowFilter", "true")
