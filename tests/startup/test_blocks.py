@@ -6,6 +6,7 @@ import pytest
 
 from patchbisect.model import Signals, Stage
 from patchbisect.startup import classify
+from patchbisect.startup.blocks import Frame
 from tests.startup.formats import Server, frame, raised
 
 DEAD = Signals(exit_code=-9, alive=False)
@@ -84,3 +85,19 @@ def test_a_compiler_that_printed_before_its_traceback() -> None:
 def test_a_message_that_says_it_itself_stays(message: tuple[str, ...]) -> None:
     verdict = classify("\n".join(lines(*message)), DEAD)
     assert verdict.deciding is not None and verdict.deciding.text == message[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "own"),
+    [
+        ("/box/trees/ab/python/sglang/srt/engine.py", "srt/engine.py"),
+        ("/usr/lib/python3.12/site-packages/sglang/srt/engine.py", "srt/engine.py"),
+        ("sglang/srt/engine.py", "srt/engine.py"),
+        ("/box/sglang/venv/lib/python3.12/site-packages/torch/nn.py", ""),
+        ("/box/python/sglang/sgl_kernel/gemm.py", ""),
+        ("/box/python/sglang/srt/kernel.so", ""),
+        ("/usr/lib/python3.12/json/decoder.py", ""),
+    ],
+)
+def test_which_frames_are_of_sglangs_own_code(path: str, own: str) -> None:
+    assert Frame(path, 1, "f").own == own
