@@ -587,7 +587,7 @@ def test_the_last_trial_or_a_named_one_is_taken_back(tmp_path):
     first, last = (finding.steps[k].trial.record for k in (0, -1))
     assert take_back(journal, store=world.store).data["record"] == last
     assert take_back(journal, first, store=world.store).data["point"] == "HEAD"
-    with pytest.raises(UsageError, match="has no trial"):
+    with pytest.raises(UsageError, match="is taken back already"):
         take_back(journal, first, store=world.store)
 
 

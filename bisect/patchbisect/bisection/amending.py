@@ -21,6 +21,11 @@ def take_back(journal: Journal, run: str = "", *, store: Store) -> Entry:
     """
     trials = standing(journal)
     hits = [entry for entry in trials if entry.data["record"].startswith(run)] if run else trials[-1:]
+    if run and any(entry.event == "undo" and entry.data["record"] == run for entry in journal.entries()):
+        raise UsageError(
+            f"trial {run} of bisection {journal.identifier} is taken back already",
+            remedy=f"invoke bisect --resume --of {journal.identifier} goes on without it",
+        )
     if len(hits) != 1:
         known = [entry.data["record"] for entry in trials]
         found = [entry.data["record"] for entry in hits]
