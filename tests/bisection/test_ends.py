@@ -71,6 +71,15 @@ def test_a_bad_end_without_the_number_is_refused(tmp_path):
     assert finding_to_json(finding)["bad_when"] == "kv_tokens < 950000"
 
 
+def test_a_good_end_that_is_bad_by_its_number_is_refused_at_once_and_not_compared(tmp_path):
+    world = World.at(tmp_path, lambda at: tokens(900_000))
+    journal = Journal.create(tmp_path / "bisections", "b")
+    finding = conduct(question(bad_when=SMALL), world, journal=journal, store=world.store)
+    assert finding.reason == "the good end is no better than the bad one: its kv_tokens is 900000"
+    assert finding.baseline is None
+    assert world.launched == ["HEAD"] * 3 + ["clean"]
+
+
 # -- repairs ------------------------------------------------------------------------------------------------------
 
 

@@ -68,6 +68,14 @@ def _measured(course: Course, spot: Spot) -> list[float]:
     return values
 
 
+def _not_good(threshold: Threshold, verdict: Verdict) -> str:
+    """How much it moves from launch to launch is known from the bad end: no repeat is needed."""
+    value = threshold.measure(verdict)
+    if value is None:
+        return f"the good end does not say its {threshold.fact}"
+    return f"the good end is no better than the bad one: its {threshold.fact} is {plain(value)}"
+
+
 def _values(course: Course, spot: Spot) -> list[float]:
     threshold = course.question.bad_when
     assert threshold is not None
@@ -121,6 +129,8 @@ def _good_end(course: Course, spot: Spot) -> bool:
         verdicts.append(course.truth(spot, trial))
         if verdicts[-1] is Observation.GOOD:
             return len(verdicts) > 1
+        if course.question.bad_when and trial.record:
+            raise Refused(AnswerKind.ENDPOINT_FAILED, _not_good(course.question.bad_when, trial.verdict))
         if not trial.record:
             raise Refused(AnswerKind.ENDPOINT_FAILED, f"the baseline itself fails: {trial.verdict.why}")
         if len(verdicts) == 1:

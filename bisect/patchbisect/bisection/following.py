@@ -7,6 +7,7 @@ from dataclasses import replace
 from patchbisect.bisection.baseline import recorded_baseline
 from patchbisect.bisection.finding import AnswerKind, Baseline, Claim, Finding
 from patchbisect.bisection.hunks import hunk_timeline
+from patchbisect.bisection.judging import Threshold
 from patchbisect.bisection.wording import noun
 from patchbisect.model import Axis, Timeline
 from patchbisect.records import Store
@@ -17,6 +18,9 @@ _SHOWN = 6
 
 def compared(finding: Finding, *, store: Store) -> Finding:
     """With what differs from the last good start on record, where the good end failed."""
+    if isinstance(finding.target, Threshold):
+        # Records tell which starts were good, not by which number.
+        return finding
     good = finding.timeline.bad if finding.fix else finding.timeline.good
     failed = [step for step in finding.steps if step.trial.point == good and step.trial.record]
     if finding.answer is not AnswerKind.ENDPOINT_FAILED or not failed or finding.steps[-1] is not failed[-1]:
