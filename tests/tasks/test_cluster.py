@@ -55,8 +55,8 @@ class Cluster:
         dask = Path(sys.executable).with_name("dask")
         words = [str(dask), "scheduler", "--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0"]
         self.log = self.folder / "scheduler.log"
-        scheduler = self._start([*words, "--scheduler-file", str(known)], self.log)
-        wait_until(lambda: known.exists() and known.read_text().endswith("}"), scheduler, self.log)
+        self.scheduler = self._start([*words, "--scheduler-file", str(known)], self.log)
+        wait_until(lambda: known.exists() and known.read_text().endswith("}"), self.scheduler, self.log)
         self.address: str = json.loads(known.read_text())["address"]
 
     def worker(self, box: str, **env: str) -> subprocess.Popen[bytes]:
@@ -129,6 +129,19 @@ def test_the_culprit_is_found_on_both_boxes_and_no_secret_goes_there(cluster: Cl
     assert TOKEN.encode() not in kept
     shown = json.loads(cluster.project.run("show", found["trials"][0]["run"], "--json").stdout)
     assert "HF_TOKEN" in json.dumps(shown), "the server had it"
+
+
+def test_a_scheduler_that_goes_away_is_said_in_one_line_with_the_way_on(cluster: Cluster) -> None:
+    worker = cluster.worker("a")
+    bisecting = cluster.bisecting(*cluster.through)
+    until_said(bisecting, words="launching on port")
+    cluster.scheduler.kill()
+    _, said = bisecting.communicate(timeout=120)
+    assert bisecting.returncode == 3
+    assert "Traceback" not in said
+    assert "then invoke bisect --resume --of" in said
+    assert worker.wait(60) == 3
+    assert none_left(cluster.folder / "box-a")
 
 
 def test_a_worker_that_comes_on_the_way_takes_part_if_it_runs_the_same(tmp_path: Path) -> None:

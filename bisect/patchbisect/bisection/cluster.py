@@ -44,7 +44,9 @@ def _reached(scheduler: str, *, role: str) -> None:
             remedy="pip install 'patchbisect[dask]'",
         ) from error
     # What goes wrong is said by us, in one line; Dask prints a traceback for a scheduler that went away.
-    logging.getLogger(distributed.__name__).setLevel(logging.CRITICAL)
+    for name in tuple(logging.root.manager.loggerDict):
+        if name.partition(".")[0] == distributed.__name__:  # some of its loggers have a level of their own
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         asyncio.run(_greeted(scheduler, role))
     except (OSError, TimeoutError) as error:
@@ -95,7 +97,7 @@ class DaskWorker:
             return self._address in self._client.nthreads()
         except (OSError, TimeoutError) as error:
             raise BoxError(
-                f"the scheduler does not answer: {error}", remedy="invoke bisect --resume goes on"
+                f"the scheduler does not answer: {error}", remedy="start it and the workers again"
             ) from error
 
     def told(self, record: str) -> list[str]:

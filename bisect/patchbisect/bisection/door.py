@@ -13,6 +13,9 @@ from patchbisect.errors import BoxError, UsageError
 # Seconds between two looks for newcomers.
 LOOK_S = 2.0
 
+# Seconds that the end of a bisection waits for a look that is under way: a scheduler that is gone is slow to say so.
+_LAST_S = 10.0
+
 
 class Greeting(Protocol):
     """What is done for everybody who comes."""
@@ -53,7 +56,7 @@ class Door:
             self._closed.set()
             if self._asked:
                 self._asked.cancel()
-            keeper.join()
+            keeper.join(_LAST_S)
 
     def _keep(self) -> None:
         while not self._closed.wait(LOOK_S):

@@ -147,6 +147,4 @@ class OnWorker(OnDesk):
         future.cancel()
 
     def _lost(self, why: str) -> BoxError:
-        return BoxError(
-            f"worker {self.worker.name}: {why}", remedy="look at its output; invoke bisect --resume goes on"
-        )
+        return BoxError(f"worker {self.worker.name}: {why}", remedy="look at its output")
