@@ -689,8 +689,9 @@ def test_why_says_why_what_and_what_was_told(tmp_path):
             ask()
         assert finding.steps[0].trial.record in refusal.value.remedy
     journal.append("intent", purpose="search", point="5", content_id="five", record="running")
-    with pytest.raises(UsageError, match="trial running of bisection b has not ended"):
-        reasons_of(journal, "running")
+    for ask in (lambda: reasons_of(journal, "running"), lambda: take_back(journal, "running", store=world.store)):
+        with pytest.raises(UsageError, match="trial running of bisection b has not ended"):
+            ask()
 
 
 # -- inside a patch -----------------------------------------------------------------------------------------------

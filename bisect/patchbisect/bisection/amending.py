@@ -78,6 +78,11 @@ def mark_content(journal: Journal, content: str, *, point: str, verdict: str) ->
 
 
 def _none_or_many(journal: Journal, run: str, hits: Sequence[str], *, known: Sequence[str]) -> UsageError:
+    if not hits and any(entry.data["record"] == run for entry in left_running(journal)):
+        return UsageError(
+            f"trial {run} of bisection {journal.identifier} has not ended",
+            remedy=f"invoke watch follows it; if it was interrupted, invoke bisect --resume --of {journal.identifier}",
+        )
     if len(hits) > 1:
         return UsageError(
             f"'{run}' begins {len(hits)} trials of bisection {journal.identifier}",
@@ -94,11 +99,6 @@ def reasons_of(journal: Journal, run: str) -> Json:
     entries = list(journal.entries())
     ended = {entry.data["record"]: entry for entry in entries if entry.event in ("trial", "void")}
     hits = [record for record in ended if record.startswith(run)]
-    if not hits and any(entry.data["record"] == run for entry in left_running(journal)):
-        raise UsageError(
-            f"trial {run} of bisection {journal.identifier} has not ended",
-            remedy=f"invoke watch follows it; if it was interrupted, invoke bisect --resume --of {journal.identifier}",
-        )
     if len(hits) != 1:
         raise _none_or_many(journal, run, hits, known=list(ended))
     entry = ended[hits[0]]
