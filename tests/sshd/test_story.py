@@ -73,3 +73,19 @@ def test_the_debug_print_is_named_and_proven_although_the_client_is_killed_at_ev
     assert found["culprit"]["id"] == "log-rest-memory"
     assert {step["status"] for step in found["proof"].values()} == {"confirmed"}
     assert none_left(tmp_path / "box-rig")
+
+
+def test_short_starts_over_ssh_come_from_a_warm_process_that_the_lease_takes_along(
+    project: Path, tmp_path: Path, count_launch: Callable[[str], None]
+) -> None:
+    out, said = bisecting(project, "--good", "clean", "--bad", "HEAD", "--fast").communicate(timeout=900)
+    assert out, said.decode()
+    found = json.loads(out)
+    for trial in found["trials"]:
+        count_launch(f"short starts over ssh: {trial['purpose']} {trial['point']}")
+    assert found["answer"] == "found"
+    assert found["culprit"]["id"] == "log-rest-memory"
+    assert {step["status"] for step in found["proof"].values()} == {"confirmed"}
+    warm = [trial for trial in found["trials"] if trial["warm"]]
+    assert len(warm) > len(found["trials"]) / 2, said.decode()
+    assert none_left(tmp_path / "box-rig")
