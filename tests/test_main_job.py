@@ -138,14 +138,15 @@ def test_git_bisect_run_finds_the_same_upstream_commit(tmp_path: Path, monkeypat
     assert f"{commits[3]} is the first bad commit" in said
 
 
-def test_interrupted_it_leaves_no_server_and_goes_on_where_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_leaves_no_server_and_goes_on_where_it_was(tmp_path: Path, number: signal.Signals) -> None:
     slow = fake_project(tmp_path, guilty=3, patches=4, base=(*GOOD, "--pace", "0.01"))
     words = [str(PROGRAM), "bisect", "--good", "clean", "--bad", "HEAD"]
     with subprocess.Popen(words, cwd=slow.root, env=clean_environment(), stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if "kv-alloc" in line:
-                process.send_signal(signal.SIGINT)
+                process.send_signal(number)
                 break
         said = process.stderr.read()
     assert process.returncode == 130

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -69,6 +70,8 @@ class Face(Program):
         super().parse_cleanup()
 
     def execute(self) -> None:
+        # What `timeout` or a batch system ends may leave no server on GPUs that others wait for, as little as Ctrl-C.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             super().execute()
         except KeyboardInterrupt:
