@@ -31,7 +31,7 @@ from tests.fake_project import GOOD, OOM, fake_project
 from tests.sshd.openssh import Proxy, Sshd
 
 ROOT = Path(__file__).parents[2]
-PACE = ("--pace", "0.003")
+PACE = ("--pace", "0.01")
 AGENT = '["serve",d]'
 SUPERVISOR = " supervise "
 """What tells the command lines of our two programs on the box."""
