@@ -146,12 +146,17 @@ class Warm:
             self._packages = self._packages or packages()
             return
         began, before = time.monotonic(), len(sys.modules)
+        gc.disable()  # what an import makes stays: to look for garbage in between takes time and finds none
         for number, name in enumerate(news, 1):
+            if name in sys.modules:
+                self._names[name] = None
+                continue
             fault = self._imported(name)
             if fault:
                 self._names.update(dict.fromkeys(news[number:]))  # to be imported by this one's successor
                 self._skip(name, fault)
         self._packages = packages()
+        gc.enable()
         gc.collect()
         gc.freeze()
         self._unfit = self._unfit_for_forks()
