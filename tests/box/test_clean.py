@@ -21,6 +21,8 @@ from patchbisect.box.agent.gpus import Gpus
 from patchbisect.testing.fake_gpus import FakeGpu, FakeGpus
 from tests.box.lab import alive, children_of_our_launches, launch, leased, links_into, listen, settings_for, until_log
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.fixture
 def gpus(tmp_path: Path) -> FakeGpus:

@@ -20,6 +20,8 @@ from patchbisect.box.link import ProcessChannel
 from patchbisect.errors import BoxError, UsageError
 from tests.box.lab import launch, leased, listen, settings_for
 
+pytestmark = pytest.mark.ci
+
 
 def test_a_prefix_is_a_way_to_the_box(tmp_path: Path) -> None:
     settings = settings_for(tmp_path, prefix=("env", "VIA=prefix"))
