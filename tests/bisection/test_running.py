@@ -67,9 +67,19 @@ def test_points_off_the_timeline_have_names_of_their_own(tmp_path):
 
 def test_what_was_launched_in_the_search_is_not_launched_again_for_the_proof(tmp_path):
     world = World.at(tmp_path, broken_by("p1"))
-    finding = found(world, question(1))
-    assert world.launched == ["HEAD", "clean"]
+    finding = found(world, question(2))
+    assert len(set(world.launched)) == len(world.launched) == 4
     assert statuses(finding) == ALL_CONFIRMED
+
+
+def test_one_change_is_not_blamed_for_a_single_failure(tmp_path):
+    world = World.at(tmp_path, broken_by("p1"))
+    finding = found(world, question(1))
+    assert world.launched == ["HEAD", "clean", "HEAD"]
+    assert statuses(finding) == ALL_CONFIRMED
+    accident = World.at(tmp_path / "accident", scripted({"HEAD": [FAILS]}, lambda at: READY))
+    finding = found(accident, question(1))
+    assert finding.answer is AnswerKind.NONE
 
 
 def test_ends_that_run_the_same_are_never_launched(tmp_path):

@@ -23,6 +23,8 @@ from patchbisect.wire import Json
 ENDS = 2
 PROOF = 2
 """Launches for the proof, at most: the search's own launches of culprit and parent count, and those of the ends."""
+TWICE = 1
+"""The bad end of a range of one change, where a failure is taken at its word: it is launched again."""
 _RECENT = 20
 
 
@@ -98,6 +100,8 @@ def forecast(question: Question, *, store: Store, box: str) -> Forecast:
     besides = ENDS + min(PROOF, len(question.timeline.changes) - 1)
     if question.bad_when:
         besides += SPREAD_LAUNCHES - 1
+    elif len(question.timeline.changes) == 1 and question.rates.kind == "deterministic":
+        besides += TWICE
     return Forecast(
         axes=axes,
         expected=besides + sum(plan.expected for plan in search),

@@ -140,6 +140,9 @@ class _Bisection:
             line = search_line(self.course, self.ground, suspects, held=held)
             guilt = replace(self._found(line) or self._band(line, held=held), needed=needed)
             proof = self._proof(guilt)
+            if guilt.sure and not self._failed_twice():
+                self._doubt_all()
+                continue
             if not guilt.sure or not doubtful(proof) or self.course.spent:
                 return guilt
             if guilt.changes not in self._doubted and self._gives_way(guilt, proof):
@@ -155,6 +158,19 @@ class _Bisection:
         assert line.answer.culprit is not None
         stop, parent = line.stops[line.answer.culprit], line.stops[line.answer.culprit - 1]
         return _Guilt(answer=line.answer, changes=line.changes(line.answer.culprit), stop=stop, parent=parent)
+
+    def _failed_twice(self) -> bool:
+        """Launch the only failure again: it may be an accident.
+
+        A range of one change has no other point that fails; in a longer one there is the culprit's own, or it alone.
+        """
+        failed = [seen for seen in self.course.evidence() if seen.observation is Observation.BAD]
+        once = (
+            len(failed) == 1 and failed[0].trial is not None and failed[0].trial.record and not failed[0].trial.reused
+        )
+        if not once or self.course.rates.kind != "deterministic" or self.course.spent:
+            return True
+        return self.course.look(failed[0].spot, purpose="proof").observation is not Observation.GOOD
 
     def _certain(self, answer: SetAnswer, *, held: On = frozenset()) -> On:
         """The first set without the changes that may be bystanders in it; empty where that is not known to break.
