@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,29 @@ def test_a_torn_last_line_is_passed_over_and_does_not_swallow_the_next(tmp_path:
     assert [entry.event for entry in journal.entries()] == ["begin"]
     journal.append("trial", record="r2")
     assert [entry.event for entry in journal.entries()] == ["begin", "trial"]
+
+
+def test_a_disk_that_takes_an_entry_in_parts_has_all_of_it_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal.create(tmp_path, "one")
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
+    journal.append("trial", record="r1")
+    assert [entry.data for entry in journal.entries()] == [{"record": "r1"}]
+
+
+def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal.create(tmp_path, "one")
+    journal.append("begin")
+
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(UsageError, match="No space left on device") as told:
+        journal.append("trial", record="r1")
+    assert told.value.remedy.endswith("invoke bisect --resume --of one")
 
 
 def test_damage_is_named_with_its_line(tmp_path: Path) -> None:

@@ -46,18 +46,26 @@ class Journal:
         return self.path.parent.name
 
     def append(self, event: str, **data: Any) -> None:
-        """Write one entry and wait until it is on disk."""
+        """Write one entry and wait until it is on disk. Raises UsageError where that has no room for it."""
         line = json.dumps({"event": event, "at": datetime.now(UTC).isoformat(timespec="milliseconds"), **data})
         fresh = not self.path.exists()
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            # A torn last line of a killed client must not swallow the next entry.
-            size = os.lseek(descriptor, 0, os.SEEK_END)
-            torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            os.write(descriptor, (b"\n" if torn else b"") + line.encode() + b"\n")
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                # A torn last line of a killed client must not swallow the next entry.
+                size = os.lseek(descriptor, 0, os.SEEK_END)
+                torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+                rest = (b"\n" if torn else b"") + line.encode() + b"\n"
+                while rest:  # a disk that is nearly full takes a part
+                    rest = rest[os.write(descriptor, rest) :]
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as problem:
+            raise UsageError(
+                f"{self.path}: cannot be written: {problem.strerror or problem}",
+                remedy=f"make room there, then invoke bisect --resume --of {self.identifier}",
+            ) from problem
         if fresh:
             _sync_directory(self.path.parent)
 

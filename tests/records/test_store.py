@@ -1,5 +1,7 @@
+import errno
 import gzip
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -328,3 +330,18 @@ def test_only_what_a_record_has_is_unpacked(tmp_path):
         with pytest.raises(ValueError, match="not a record"):
             store.unpack(identifier, {name: b""})
     assert not list(tmp_path.rglob("*escape*"))
+
+
+def test_a_full_disk_leaves_no_half_record_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "runs")
+    written = Path.write_text
+
+    def full(path: Path, *words: object, **more: object) -> int:
+        written(path, "{")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(UsageError, match="No space left on device") as told:
+        store.save(record(A), Attachments(log=b"a log"))
+    assert "make room" in told.value.remedy
+    assert list(store.directory.iterdir()) == []

@@ -90,10 +90,22 @@ class Store:
         return own
 
     def save(self, record: Record, attachments: Attachments) -> Path:
-        """Write the record whole or not at all."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        """Write the record whole or not at all. Raises UsageError where the disk has no room for it."""
         final = self.path(record.id)
         draft = final.with_name(f".{record.id}.draft")
+        try:
+            self._write(draft, record, attachments)
+            draft.rename(final)
+        except OSError as problem:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise UsageError(
+                f"{final}: cannot be written: {problem.strerror or problem}",
+                remedy="make room there (invoke gc drops old runs), then launch it again, or invoke bisect --resume",
+            ) from problem
+        return final
+
+    def _write(self, draft: Path, record: Record, attachments: Attachments) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(draft, ignore_errors=True)
         (draft / PATCHES).mkdir(parents=True)
         for patch, text in attachments.patches.items():
@@ -105,8 +117,6 @@ class Store:
             if lines := "".join(json.dumps(item) + "\n" for item in items):
                 (draft / name).write_bytes(_compressed(lines.encode()))
         (draft / RECORD).write_text(_written(record), encoding="utf-8")
-        draft.rename(final)
-        return final
 
     def load(self, identifier: str) -> Record:
         """The record of that id, of its unambiguous beginning, of a tag, ``last`` or ``demo``. Raises UsageError."""

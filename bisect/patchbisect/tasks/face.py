@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json as jsonlib
 import os
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 INTERRUPTED = "interrupted: no server was left behind"
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 # Columns for a pipe: what is read by a program, or by grep, must be neither folded nor cut.
 _PIPE_COLUMNS = 1000
@@ -45,6 +48,15 @@ def task(**options: Any) -> Callable[[Callable[..., None]], invoke.Task[Any]]:
                 for stream in (sys.stdout, sys.stderr):
                     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
                 raise invoke.Exit(code=128 + signal.SIGPIPE) from None
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                where = error.filename or "the disk of this project's state"
+                full = UsageError(
+                    f"{where}: {error.strerror}",
+                    remedy="make room there, then try again; a bisection goes on with invoke bisect --resume",
+                )
+                raise invoke.Exit(explain(full), code=full.exit_code) from None
 
         made: invoke.Task[Any] = invoke.task(auto_shortflags=False, **options)(guarded)
         return made
