@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, field, replace
 
 from patchbisect.bisection.bench import Around, Bench, in_journal
 from patchbisect.bisection.course import Course, Marks, Progress, Seen, is_spent, remaining
@@ -122,35 +122,33 @@ def bisect_fast(
     normal ones; where those do not, or whole ones do not confirm the answer, the bisection is made with whole ones,
     with what is left of the budget. Raises as ``bisect`` does.
     """
-    return _Fast(question, bench, shorter=shorter, marks=marks, notify=notify, progress=progress).run()
+    fast = _Fast(question=question, bench=bench, shorter=shorter, marks=marks, notify=notify, progress=progress)
+    return fast.run()
 
 
 _WHOLE = {Claim.CULPRIT_BAD: Observation.BAD, Claim.PARENT_GOOD: Observation.GOOD}
 """What is started whole in the end, and what the search is told then if the answer holds."""
 
 
+@dataclass(kw_only=True)
 class _Fast:
-    def __init__(
-        self,
-        question: Question,
-        bench: Bench,
-        *,
-        shorter: Shorter,
-        marks: Marks,
-        notify: Callable[[str], None],
-        progress: Callable[[Progress], None] | None,
-    ) -> None:
-        self.question = question
-        self.shorter = shorter
-        self.notify = notify
-        self.progress = progress
-        self.marks = marks
-        self.whole = Course(question=question, bench=bench, marks=marks, notify=notify, progress=progress)
-        self.tried: list[Step] = []
-        """What was not started whole, and led to no answer yet."""
-        self.started_whole: dict[str, Trial] = {}
-        """By record: the prime suspect's points, among the short starts of a search."""
-        self.lost: tuple[str, ...] = ()
+    question: Question
+    bench: InitVar[Bench]
+    shorter: Shorter
+    marks: Marks
+    notify: Callable[[str], None]
+    progress: Callable[[Progress], None] | None
+    whole: Course = field(init=False)
+    tried: list[Step] = field(default_factory=list, init=False)
+    """What was not started whole, and led to no answer yet."""
+    started_whole: dict[str, Trial] = field(default_factory=dict, init=False)
+    """By record: the prime suspect's points, among the short starts of a search."""
+    lost: tuple[str, ...] = field(default=(), init=False)
+
+    def __post_init__(self, bench: Bench) -> None:
+        self.whole = Course(
+            question=self.question, bench=bench, marks=self.marks, notify=self.notify, progress=self.progress
+        )
 
     def run(self) -> Finding:
         if self.question.bad_when:
