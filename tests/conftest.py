@@ -20,7 +20,7 @@ _LAUNCHES_FILE = "PATCHBISECT_TEST_LAUNCHES"
 def pytest_configure(config: pytest.Config) -> None:
     # A shell's background job is born deaf to SIGINT, and so is every program that a test of Ctrl-C starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if "PYTEST_XDIST_WORKER" not in os.environ:
+    if "PYTEST_XDIST_WORKER" not in os.environ and not config.option.collectonly:
         path = Path(config.rootpath) / ".patchbisect" / "real-launches.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
