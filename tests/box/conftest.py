@@ -9,7 +9,7 @@ import pytest
 
 from patchbisect.box import Box
 from patchbisect.testing.fake_sglang import FakeSglang
-from tests.box.lab import children_of_our_launches, leased, settings_for
+from tests.box.lab import leased, none_left, settings_for
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def box(tmp_path: Path) -> Iterator[Box]:
     with leased(settings_for(tmp_path), tmp_path) as opened:
         yield opened
         opened.prove_clean()
-    assert children_of_our_launches(tmp_path) == []
+    assert none_left(tmp_path)
 
 
 @pytest.fixture

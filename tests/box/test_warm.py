@@ -18,7 +18,7 @@ from patchbisect.box import Box, LaunchSpec
 from patchbisect.box.agent import handing, noticing, warmth, zygote
 from patchbisect.box.agent.processes import read_proc, wait_gone
 from patchbisect.box.failures import NotWarm
-from tests.box.lab import alive, children_of_our_launches, leased, listen, settings_for, until_log
+from tests.box.lab import alive, children_of_our_launches, leased, listen, none_left, settings_for, until_log
 from tests.box.warm_lab import LAUNCH_SERVER, THIRD_PARTY, Lab
 
 
@@ -26,7 +26,7 @@ from tests.box.warm_lab import LAUNCH_SERVER, THIRD_PARTY, Lab
 def box(tmp_path: Path) -> Iterator[Box]:
     with leased(settings_for(tmp_path), tmp_path) as opened:
         yield opened
-    assert children_of_our_launches(tmp_path) == [], "neither a launch nor the warm process outlives the lease"
+    assert none_left(tmp_path), "neither a launch nor the warm process outlives the lease"
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_a_warm_process_without_a_lease_is_swept(tmp_path: Path) -> None:
         assert clean.clean
         assert clean.swept == ("1 warm processes had been left running: ended",)
         assert not alive(process.pid)
-    assert children_of_our_launches(tmp_path) == []
+    assert none_left(tmp_path)
 
 
 @pytest.mark.ci

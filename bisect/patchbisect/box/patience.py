@@ -50,11 +50,12 @@ class Patience:
         if self._lost_at is None:
             log.warning("%s; connecting again", lost.message)
             self._lost_at = now
-        if self._given_up or self._hurried.is_set() or now - self._lost_at + self._pause_s > self._seconds():
+        pause_s = self._pause_s * random.uniform(0.8, 1.2)
+        if self._given_up or self._hurried.is_set() or now - self._lost_at + pause_s > self._seconds():
             self._given_up = True
             raise lost
         try:
-            self._hurried.wait(self._pause_s * random.uniform(0.8, 1.2))
+            self._hurried.wait(pause_s)
         except BaseException:
             self._given_up = True
             raise

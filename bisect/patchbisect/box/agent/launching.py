@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -24,6 +25,7 @@ SIGNALS_EVERY_S = 0.15
 """More often than they are measured: a client whose server has got where it should looks at the clock when it hears."""
 CHUNK_BYTES = 1 << 18
 ORPHANED_RUN_EVERY_S = 1.0
+SUPERVISOR_ENDS_S = 10.0
 SILENT_CLIENT_S = 90.0
 """A follower that hears nothing from its client for this long ends: behind a black hole nobody closes it."""
 
@@ -89,11 +91,14 @@ class Launcher:
         its_stdin, to_stdin = os.pipe()
         from_stdout, its_stdout = os.pipe()
         with open(to_stdin, "wb") as stdin, open(from_stdout, "rb") as stdout:
+            supervisor = None
             try:
                 if order["warm"]:
                     self._fork(words, run, order, fds=(its_stdin, its_stdout))
                 else:
-                    subprocess.Popen(words, stdin=its_stdin, stdout=its_stdout, cwd=run.path, start_new_session=True)
+                    supervisor = subprocess.Popen(
+                        words, stdin=its_stdin, stdout=its_stdout, cwd=run.path, start_new_session=True
+                    )
             finally:
                 os.close(its_stdin)
                 os.close(its_stdout)
@@ -102,6 +107,9 @@ class Launcher:
             answer = stdout.readline()
         said = json.loads(answer) if answer else {"error": "the supervisor did not start"}
         if "error" in said:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                if supervisor is not None:
+                    supervisor.wait(SUPERVISOR_ENDS_S)
             kind = "not-warm" if order["warm"] else "no-program" if says_no_program(said, order) else "os"
             raise Refused(kind, f"the server could not be started on the box: {said['error']}")
         if not said["ok"]:  # an agent that was killed started one just before us: it has not written its state yet
