@@ -52,6 +52,28 @@ def test_a_cut_at_any_line_gives_the_same_answer_and_launches_only_what_is_missi
         assert resumed.launches == finding.launches
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_a_finished_bisection_that_is_resumed_says_its_answer_again_and_writes_nothing(tmp_path, rule):
+    world = World.at(tmp_path, RULES[rule])
+    journal = journal_in(tmp_path)
+    finding = conduct(question(), world, journal=journal, store=world.store)
+    written = journal.path.read_bytes()
+    again = conduct(question(), world, journal=journal, store=world.store)
+    assert again.reason == finding.reason
+    assert journal.path.read_bytes() == written
+
+
+def test_a_mark_that_changes_nothing_is_answered_all_the_same(tmp_path):
+    world = World.at(tmp_path, broken_by("p6"))
+    journal = journal_in(tmp_path)
+    conduct(question(), world, journal=journal, store=world.store)
+    content = standing(journal)[0].data["content_id"]
+    journal.append("mark", content_id=content, point="HEAD", observation="bad")
+    journal.append("unmark", content_id=content, point="HEAD")
+    conduct(question(), world, journal=journal, store=world.store)
+    assert [entry.event for entry in journal.entries()][-4:] == ["answer", "mark", "unmark", "answer"]
+
+
 def test_a_torn_last_line_loses_that_trial_only(tmp_path):
     world = World.at(tmp_path, broken_by("p6"))
     journal = journal_in(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, cast
@@ -25,6 +26,7 @@ from patchbisect.records import Store, new_id
 from patchbisect.search import Budget, Rates
 from patchbisect.timeline import timeline
 from patchbisect.upstream import PACKAGE, PROJECT_FILE, Mirror, Way
+from patchbisect.wire import Json
 
 UNTIL = {"ready": Stage.SERVING, "kv-allocated": Stage.KV_ALLOC}
 _ENGINES = ("", "dask")
@@ -257,8 +259,15 @@ def conduct(
     for record in finding.lost:
         journal.append("undo", record=record)
         store.disown(record, f"bisection {journal.identifier}: {finding.reason}")
-    journal.append("answer", finding=finding_to_json(finding))
+    _note_answer(journal, finding_to_json(finding))
     return finding
+
+
+def _note_answer(journal: Journal, document: Json) -> None:
+    """Write the answer down, unless the journal ends with it: a finished bisection that is resumed says it again."""
+    *_, last = journal.entries()
+    if last.event != "answer" or last.data["finding"] != json.loads(json.dumps(document)):
+        journal.append("answer", finding=document)
 
 
 def _same_question(question: Question, bench: Bench, *, journal: Journal) -> None:
