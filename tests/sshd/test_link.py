@@ -233,3 +233,11 @@ def test_a_directory_that_cannot_be_written_is_told(settings: BoxSettings, home:
     (tmp_path / "file").write_text("")
     refused = refusal(dataclasses.replace(settings, directory=str(tmp_path / "file" / "box")), home)
     assert "cannot be written" in refused.message
+
+
+def test_a_server_with_too_many_logins_pending_is_told(settings: BoxSettings, tmp_path: Path, home: Path) -> None:
+    with running(Sshd(tmp_path / "busy", extra="PerSourceMaxStartups 0")) as busy:
+        (home / ".ssh" / "known_hosts").write_text(busy.known_hosts_line(busy.port))
+        with pytest.raises(LinkLost, match="turned us away: Exceeded MaxStartups") as caught:
+            hello(dataclasses.replace(settings, host=f"{busy.user}@127.0.0.1:{busy.port}"), home)
+    assert "MaxStartups in its sshd_config" in caught.value.remedy

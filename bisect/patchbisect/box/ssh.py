@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import shlex
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import paramiko
 
 from patchbisect.box.failures import LinkLost, Unreachable
 from patchbisect.box.ssh_config import HostSettings, hops_to, host_keys, lookup
+from patchbisect.box.ssh_refusals import BROKEN, Heard, Login, hung_up
 from patchbisect.errors import BoxError
 
-BROKEN = (OSError, EOFError, paramiko.SSHException)
-"""What Paramiko lets out when a connection breaks, depending on where it was."""
 KEEPALIVE_S = 5
 LOG_CHANNEL = "patchbisect.paramiko"
 logging.getLogger(LOG_CHANNEL).addHandler(logging.NullHandler())
@@ -177,29 +175,26 @@ class SshLink:
         for names, key in host_keys(host):
             for known in names:
                 client.get_host_keys().add(known, key.get_name(), key)
-        sock = tunnel or self._socket(host)
+        heard = Heard(tunnel or self._socket(host))
+        login = Login(self.where, host, heard, timeout_s=self.timeout_s, worked=self._connected_before)
         try:
-            with self._told(host):
-                client.connect(
-                    host.key_name,
-                    port=host.key_port,
-                    username=host.user,
-                    key_filename=[str(path) for path in host.identities] or None,  # type: ignore[arg-type]
-                    allow_agent=not host.identities_only,
-                    look_for_keys=not host.identities,
-                    sock=sock,
-                    timeout=self.timeout_s,
-                    banner_timeout=self.timeout_s,
-                    auth_timeout=self.timeout_s,
-                )
+            client.connect(
+                host.key_name,
+                port=host.key_port,
+                username=host.user,
+                key_filename=[str(path) for path in host.identities] or None,  # type: ignore[arg-type]
+                allow_agent=not host.identities_only,
+                look_for_keys=not host.identities,
+                sock=heard,  # type: ignore[arg-type]
+                timeout=self.timeout_s,
+                banner_timeout=self.timeout_s,
+                auth_timeout=self.timeout_s,
+            )
         except BaseException as problem:
             client.close()
-            sock.close()
-            said = last_words(sock) if isinstance(sock, paramiko.ProxyCommand) else ""
-            if said and isinstance(problem, BoxError):
-                raise type(problem)(
-                    f"{problem.message}; its ProxyCommand says: {said}", remedy=problem.remedy
-                ) from None
+            heard.close()
+            if isinstance(problem, BROKEN):
+                raise login.failure(problem) from None
             raise
         return client
 
@@ -219,55 +214,10 @@ class SshLink:
             raise self._failure(f"{where} did not answer within {self.timeout_s:.0f} s", remedy) from None
         except ConnectionRefusedError:
             raise self._failure(f"{where} refused the connection", "is sshd running there, on this port?") from None
+        except ConnectionResetError:
+            raise hung_up(self.where, host) from None
         except OSError as problem:
             raise self._failure(f"{where} cannot be reached ({problem.strerror})", "check the network") from None
-
-    @contextlib.contextmanager
-    def _told(self, host: HostSettings) -> Iterator[None]:
-        """What Paramiko raises while connecting, in words, with the line to run."""
-        by_hand = host.by_hand
-        forget = f"ssh-keygen -R '{host.known_as}'"
-        who = f"{host.user}@{host.hostname}:{host.port}"
-        began = time.monotonic()
-        try:
-            yield
-        except paramiko.BadHostKeyException as problem:
-            raise Unreachable(
-                f"{self.where}: the host key of {host.known_as} has changed: it is now {problem.key.fingerprint}, "
-                f"known_hosts has {problem.expected_key.fingerprint}",
-                remedy=f"when you know why it changed: {forget} && {by_hand}",
-            ) from None
-        except paramiko.PasswordRequiredException:
-            raise Unreachable(
-                f"{self.where}: the key for {who} is locked with a passphrase", remedy=f"ssh-add {host.first_identity}"
-            ) from None
-        except paramiko.AuthenticationException as problem:
-            if "saw EOF" in str(problem) or "timeout" in str(problem).lower():  # Paramiko's words for a lost link
-                raise LinkLost(f"{self.where}: {who}: the connection broke during the login") from None
-            tried = ", ".join(map(str, host.identities)) or "the agent and the default keys"
-            raise Unreachable(
-                f"{self.where}: {who} accepts none of our keys ({tried}): a wrong key, or no such user",
-                remedy=f"try it by hand: {by_hand}; a key is installed with ssh-copy-id",
-            ) from None
-        except paramiko.SSHException as problem:
-            if "not found in known_hosts" in str(problem):
-                raise Unreachable(
-                    f"{self.where}: the host key of {host.known_as} is not known here",
-                    remedy=host.to_accept,
-                ) from None
-            if "No authentication methods" in str(problem):
-                raise Unreachable(
-                    f"{self.where}: we have no key for {who}: none in ~/.ssh, and no agent with one",
-                    remedy=f"ssh-keygen makes one, ssh-copy-id installs it; then try it by hand: {by_hand}",
-                ) from None
-            if "banner" not in str(problem) and "No existing session" not in str(problem):
-                raise self._failure(f"{who}: {problem}", f"try it by hand: {by_hand}") from None
-            if time.monotonic() - began < self.timeout_s * 0.9:
-                raise LinkLost(f"{self.where}: {who}: the connection broke while it was made") from None
-            said = f"took the connection, but no SSH server answered in {self.timeout_s:.0f} s"
-            raise self._failure(f"{who}: {said}", f"try it by hand: {by_hand}") from None
-        except (OSError, EOFError) as problem:
-            raise LinkLost(f"{self.where}: {who}: the connection broke while it was made ({problem})") from None
 
     def _failure(self, message: str, remedy: str) -> BoxError:
         """A way that once worked is lost for a while; one that never did is wrong."""
@@ -285,12 +235,3 @@ class SshLink:
         with self._lock:
             while self._connections:
                 self._connections.pop().close()
-
-
-def last_words(proxy: paramiko.ProxyCommand) -> str:
-    """What a ProxyCommand that was ended has on standard error; something it left running may still hold that open."""
-    stream = proxy.process.stderr
-    assert stream is not None
-    os.set_blocking(stream.fileno(), False)
-    said: bytes = stream.read() or b""
-    return said.decode("utf-8", "replace").strip()[-300:]

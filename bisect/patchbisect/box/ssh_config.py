@@ -75,6 +75,10 @@ class HostSettings:
         return self.key_name if self.key_port == 22 else f"[{self.key_name}]:{self.port}"
 
     @property
+    def who(self) -> str:
+        return f"{self.user}@{self.hostname}:{self.port}"
+
+    @property
     def by_hand(self) -> str:
         """The command that reaches the host with OpenSSH."""
         host = parse_target(self.target)
