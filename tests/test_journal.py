@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from patchbisect.errors import UsageError
-from patchbisect.journal import Journal, newest
+from patchbisect.journal import Journal, named, newest
 
 
 def test_what_was_appended_is_read_back_in_order(tmp_path: Path) -> None:
@@ -75,3 +75,14 @@ def test_the_newest_journal_is_the_one_begun_last(tmp_path: Path) -> None:
     found = newest(tmp_path)
     assert found is not None
     assert found.identifier == "20261129-3"
+
+
+def test_a_whole_id_goes_before_longer_ones_that_it_begins(tmp_path: Path) -> None:
+    for name in ("20261129-1", "20261129-12", "20261130-1"):
+        Journal.create(tmp_path, name).append("begin")
+    for said, meant in [("20261129-1", "20261129-1"), ("20261130", "20261130-1"), ("", None), ("1", None)]:
+        found = named(tmp_path, said)
+        assert (found and found.identifier) == meant
+    with pytest.raises(UsageError, match="'20261129' begins 2 bisections") as refusal:
+        named(tmp_path, "20261129")
+    assert refusal.value.remedy == "say more of it: 20261129-1, 20261129-12"

@@ -105,7 +105,27 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def identifiers(directory: Path) -> list[str]:
+    """Every bisection's id, oldest first: they begin with the time."""
+    return sorted(path.parent.name for path in directory.glob("*/journal.jsonl"))
+
+
 def newest(directory: Path) -> Journal | None:
-    """The journal that was begun last, by name (names begin with the time)."""
-    homes = sorted(path.parent for path in directory.glob("*/journal.jsonl"))
-    return Journal(homes[-1] / "journal.jsonl") if homes else None
+    """The journal that was begun last."""
+    known = identifiers(directory)
+    return Journal(directory / known[-1] / "journal.jsonl") if known else None
+
+
+def named(directory: Path, identifier: str) -> Journal | None:
+    """The journal of that id, or of its unambiguous beginning; None where there is none.
+
+    Raises UsageError for the beginning of several.
+    """
+    known = identifiers(directory)
+    beginning = [name for name in known if name.startswith(identifier)] if identifier else []
+    hits = [identifier] if identifier in known else beginning
+    if len(hits) > 1:
+        raise UsageError(
+            f"'{identifier}' begins {len(hits)} bisections", remedy=f"say more of it: {', '.join(hits[:5])}"
+        )
+    return Journal(directory / hits[0] / "journal.jsonl") if hits else None

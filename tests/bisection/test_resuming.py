@@ -5,6 +5,7 @@ import pytest
 from patchbisect.bisection import AnswerKind, Asked, begin, conduct, heard, note_budget, resumed
 from patchbisect.config import Project, Settings
 from patchbisect.errors import UsageError
+from patchbisect.journal import Journal
 from patchbisect.search import Budget
 from tests.bisection.world import World, broken_by, question
 
@@ -106,6 +107,26 @@ def test_what_was_asked_cannot_become_another_question_on_the_way(project, words
     _, asked = resumed("last", project=project)
     with pytest.raises(UsageError, match=says):
         heard(asked, again(**words), journal=journal, project=project)
+
+
+def test_a_bisection_is_gone_on_with_by_the_unambiguous_beginning_of_its_id(project):
+    names = ("20261129-190000-aaaa", "20261129-200000-bbbb")
+    for name in names:
+        Journal.create(project.bisections, name).append("begin", asked=asdict(ASKED), root=str(project.root))
+    journal, _ = resumed("20261129-19", project=project)
+    assert journal.identifier == names[0]
+    with pytest.raises(UsageError, match="'20261129-' begins 2 bisections") as refusal:
+        resumed("20261129-", project=project)
+    assert all(name in refusal.value.remedy for name in names)
+
+
+@pytest.mark.parametrize("name", ["", "nope", "../bisections/20261129-190000-aaaa"])
+def test_what_is_no_id_of_a_bisection_is_refused(project, name):
+    Journal.create(project.bisections, "20261129-190000-aaaa").append(
+        "begin", asked=asdict(ASKED), root=str(project.root)
+    )
+    with pytest.raises(UsageError, match=f"no bisection '{name}'"):
+        resumed(name, project=project)
 
 
 def test_the_same_words_again_and_another_scheduler_are_taken(project):

@@ -4,9 +4,9 @@ import pytest
 
 from patchbisect.config import Project, Settings
 from patchbisect.errors import UsageError
-from patchbisect.journal import Journal
+from patchbisect.journal import Journal, identifiers
 from patchbisect.records import Store
-from patchbisect.report.bisections import finding_of, held_runs, identifiers, journal_named
+from patchbisect.report.bisections import finding_of, held_runs, journal_named
 from patchbisect.report.subject import subject
 from tests.report import builder
 

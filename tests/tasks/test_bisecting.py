@@ -132,7 +132,7 @@ def test_a_branch_for_git_bisect(project: FakeProject) -> None:
         (["--box", "rig"], "unknown box 'rig'"),
         (["--boxes", "local,rig"], "unknown box 'rig'"),
         (["--scheduler", "tcp://head:8786"], "goes with --engine dask"),
-        (["--resume", "--of", "nothing"], "no bisection 'nothing' to resume"),
+        (["--resume", "--of", "nothing"], "no bisection 'nothing'"),
     ],
 )
 def test_what_cannot_be_asked_is_said(project: FakeProject, words: list[str], said: str) -> None:

@@ -9,7 +9,7 @@ from patchbisect.bisection.bench import standing
 from patchbisect.bisection.session import Asked, without_secrets
 from patchbisect.config import Project, remedy_for
 from patchbisect.errors import UsageError
-from patchbisect.journal import Journal, newest
+from patchbisect.journal import Journal, identifiers, named, newest
 from patchbisect.records import Store
 
 BUDGETS = ("budget_launches", "budget_minutes")
@@ -22,12 +22,11 @@ _OPTIONS = {"sets": "set", "good_sets": "good-set", "bad_sets": "bad-set", "path
 
 
 def resumed(identifier: str, *, project: Project) -> tuple[Journal, Asked]:
-    """The journal of that id (``last``: the newest) and what is asked by now. Raises UsageError."""
+    """The journal of that id, of its unambiguous beginning or ``last``, and what is asked by now. Raises UsageError."""
     directory = project.bisections
-    journal = newest(directory) if identifier == "last" else Journal(directory / identifier / "journal.jsonl")
-    if journal is None or not journal.path.exists():
-        known = [path.name for path in directory.glob("*")] if directory.is_dir() else []
-        raise UsageError(f"no bisection {identifier!r} to resume", remedy=remedy_for(identifier, known))
+    journal = newest(directory) if identifier == "last" else named(directory, identifier)
+    if journal is None:
+        raise UsageError(f"no bisection '{identifier}'", remedy=remedy_for(identifier, identifiers(directory)))
     first = next(journal.entries(), None)
     if first is None or first.event != "begin":
         raise UsageError(f"{journal.path}: does not begin with a question", remedy="start a new bisection")

@@ -6,13 +6,8 @@ from pathlib import Path
 
 from patchbisect.config import DEMO, Project, remedy_for
 from patchbisect.errors import UsageError
-from patchbisect.journal import Entry, Journal, newest
+from patchbisect.journal import Entry, Journal, identifiers, named, newest
 from patchbisect.wire import Json
-
-
-def identifiers(directory: Path) -> list[str]:
-    """Every bisection's id, oldest first."""
-    return sorted(path.parent.name for path in directory.glob("*/journal.jsonl"))
 
 
 def journal_named(directory: Path, identifier: str) -> Journal | None:
@@ -20,16 +15,10 @@ def journal_named(directory: Path, identifier: str) -> Journal | None:
 
     None where there is none. Raises UsageError for a beginning of several.
     """
-    known = identifiers(directory)
-    if identifier == "last":
-        journals = [Journal(directory / name / "journal.jsonl") for name in reversed(known)]
-        return next((journal for journal in journals if _answers(journal)), journals[0] if journals else None)
-    hits = [name for name in known if name == identifier] or [name for name in known if name.startswith(identifier)]
-    if len(hits) > 1:
-        raise UsageError(
-            f"'{identifier}' begins {len(hits)} bisections", remedy=f"say more of it: {', '.join(hits[:5])}"
-        )
-    return Journal(directory / hits[0] / "journal.jsonl") if hits else None
+    if identifier != "last":
+        return named(directory, identifier)
+    journals = [Journal(directory / name / "journal.jsonl") for name in reversed(identifiers(directory))]
+    return next((journal for journal in journals if _answers(journal)), journals[0] if journals else None)
 
 
 def journal_of_any(project: Project, name: str) -> Journal:

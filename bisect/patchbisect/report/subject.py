@@ -9,9 +9,10 @@ from rich.console import RenderableType
 
 from patchbisect.config import DEMO, Project, remedy_for
 from patchbisect.errors import UsageError
+from patchbisect.journal import identifiers
 from patchbisect.records import Store
 from patchbisect.report import page, text
-from patchbisect.report.bisections import finding_of, identifiers, journal_named
+from patchbisect.report.bisections import finding_of, journal_named
 from patchbisect.report.page import Page
 from patchbisect.report.sources import recorded
 from patchbisect.wire import Json

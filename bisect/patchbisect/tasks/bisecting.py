@@ -45,7 +45,7 @@ _HELP = {
     "budget-launches": "stop after so many launches in all, with the best that is known; --resume takes a larger one",
     "budget-minutes": "the same in minutes of box time",
     "resume": "go on with the last bisection, or with --of ID",
-    "of": "the bisection to resume or read",
+    "of": "the bisection to resume, by its id or the beginning of that",
     "plain": "lines instead of a screen while it runs",
     "wait-for-box": "seconds to wait while somebody else has the box",
     "plan": "print the timeline and the expected number of launches; launch nothing",
@@ -309,7 +309,7 @@ def exported(project: Project, asked: Asked, branch: str) -> None:
     print("git bisect run patchbisect trial worktree")
 
 
-_OF = {"of": "the bisection; default: the last one; log and why also read 'demo'"}
+_OF = {"of": "the bisection, by its id or the beginning of that; default: the last one; log and why also read 'demo'"}
 
 
 def journal_of(of: str) -> tuple[Project, Journal, Asked]:

@@ -78,7 +78,7 @@ def _runs(project: Project) -> list[str]:
 
 
 def _bisections(project: Project) -> list[str]:
-    from patchbisect.report.bisections import identifiers
+    from patchbisect.journal import identifiers
 
     return [*reversed(identifiers(project.bisections)), *_runs(project)]
 
