@@ -63,6 +63,50 @@ def test_plain_invoke_serves_the_same_tasks() -> None:
     assert all(name in plain for name in names)
 
 
+INTERRUPT = """
+import sys
+
+class WhenImported:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, WhenImported())
+"""
+WAYS_IN = {
+    "patchbisect": "from patchbisect.program import main; main()",
+    "invoke": "import invoke.main; sys.argv[:] = ['invoke', '--list']; invoke.main.program.run()",
+}
+
+
+@pytest.mark.parametrize(
+    ("way", "module"),
+    [
+        ("patchbisect", "invoke"),
+        ("patchbisect", "patchbisect.config"),
+        ("patchbisect", "patchbisect.tasks.queue"),
+        ("invoke", "patchbisect.tasks.queue"),
+    ],
+)
+def test_ctrl_c_while_modules_are_imported_is_130_without_a_word(way: str, module: str) -> None:
+    code = f"MODULE = {module!r}" + INTERRUPT + WAYS_IN[way]
+    done = run(sys.executable, "-c", code)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_ctrl_c_while_the_command_line_is_read_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    from patchbisect.program import Face
+    from patchbisect.tasks import namespace
+
+    def interrupted(*words: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Face, "parse_core", interrupted)
+    with pytest.raises(SystemExit) as end:
+        Face(name="patchbisect", namespace=namespace).run(["patchbisect", "runs"])
+    assert end.value.code == 130
+
+
 @pytest.mark.ci
 def test_plain_invoke_still_takes_another_collection_or_place(tmp_path: Path) -> None:
     here = run(str(BIN / "invoke"), "-c", "tasks", "--list")

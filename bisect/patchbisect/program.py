@@ -14,16 +14,20 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from invoke import Collection, Exit, ParseError, Program
-
-from patchbisect import __version__
-from patchbisect.config import remedy_for
-from patchbisect.tasks import namespace
-
 USAGE = 2
 USAGE_UNDER_GIT_BISECT = 129
 INTERRUPTED = 130
 READER_GONE = 141
+
+try:
+    from invoke import Collection, Exit, ParseError, Program
+
+    from patchbisect import __version__
+    from patchbisect.config import remedy_for
+    from patchbisect.tasks import namespace
+except KeyboardInterrupt:
+    # They take a few tenths of a second, and nothing is under way yet.
+    sys.exit(INTERRUPTED)
 
 
 class Face(Program):
@@ -39,6 +43,11 @@ class Face(Program):
             # Python flushes once more on its way out, and would complain.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(READER_GONE)
+        except SystemExit as end:
+            # Invoke makes 1 of it, wherever it comes.
+            if isinstance(end.__context__, KeyboardInterrupt):
+                sys.exit(INTERRUPTED)
+            raise
 
     def normalize_argv(self, argv: list[str] | None) -> None:
         """A task that asks for something would take ``--help`` behind it for the answer."""
