@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patchbisect.model import Axis, Base, Change, Patch, Pin, Point
-from patchbisect.timeline import applied, apply, point_at, timeline
+from patchbisect.timeline import applied, apply, label, point_at, timeline
 from patchbisect.upstream import Mirror
 from tests.tiny_upstream import ENGINE, LOADER, Upstream, replaced
 
@@ -86,7 +86,9 @@ def test_a_new_patch_under_an_old_number():
 
 def test_reordered_patches():
     line = line_of("1a 2b 3c", "1c 2a 3b")
-    assert [(c.verb, c.before.number, c.after.number) for c in line.changes] == [("replace", 3, 1)]
+    assert [(c.verb, c.before.number, c.after.number) for c in line.changes] == [("move", 3, 1)]
+    assert titles(line) == ["move 0001-c: Change c"]
+    assert label(line.changes[0]) == "0001-c moved"
     assert states(line) == ["a b c", "c a b"]
 
 

@@ -276,7 +276,10 @@ class Change:
             return "group"
         if self.before is None:
             return "add"
-        return "remove" if self.after is None else "replace"
+        if self.after is None:
+            return "remove"
+        moved = self.axis is Axis.QUEUE and self.before.text == self.after.text
+        return "move" if moved else "replace"
 
     @property
     def title(self) -> str:

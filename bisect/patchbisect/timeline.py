@@ -102,8 +102,8 @@ def label(change: Change) -> str:
     if change.parts:
         return " with ".join(label(part) for part in change.parts)
     if change.axis is Axis.QUEUE:
-        gone = {"remove": " removed", "replace": " replaced"}.get(change.verb, "")
-        return f"{(change.after or change.before).name}{gone}"
+        done = {"remove": " removed", "replace": " replaced", "move": " moved"}.get(change.verb, "")
+        return f"{(change.after or change.before).name}{done}"
     if change.axis is Axis.BASE:
         return f"upstream {change.after.short}"
     return f"{_SETTINGS[change.axis]} {change.subject}"

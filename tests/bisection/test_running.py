@@ -515,6 +515,18 @@ def test_a_replaced_and_a_removed_patch_read_well(tmp_path):
     assert finding.reason.startswith("the new form of patch 0002-p2 (Change p2) breaks it")
 
 
+def test_a_patch_that_only_moved_is_told_as_moved(tmp_path):
+    good = point("clean", [patch(1), patch(2), patch(3)])
+    bad = point("HEAD", [patch(1, "p3"), patch(2, "p1"), patch(3, "p2"), patch(4, "p4")])
+    first = World.at(tmp_path, lambda at: FAILS if at.patches[0].slug == "p3" else READY)
+    finding = found(first, across(good, bad))
+    document = finding_to_json(finding)
+    assert document["culprit"]["title"] == "move 0001-p3: Change p3"
+    assert document["timeline"][0]["title"] == "move 0001-p3: Change p3"
+    assert "clean + 1 of 2 (0001-p3 moved)" in first.launched
+    assert finding.reason == "the new place of patch 0001-p3 (Change p3) breaks it: necessary, and sufficient alone"
+
+
 def test_a_flag_whose_failure_looks_otherwise_on_the_other_base_is_no_pair_with_it(tmp_path):
     """The release moved the line that fails: with the flag alone it fails elsewhere, and that tells nothing."""
     good = point("clean", flags={"mem": "0.8"}, env={"NCCL": "SYS"})

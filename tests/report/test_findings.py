@@ -78,13 +78,21 @@ def flag(path: Path) -> tuple[World, dict[str, Any]]:
     return world, finding_to_json(found(world, replace(question(3), timeline=ends)))
 
 
+def moved(path: Path) -> tuple[World, dict[str, Any]]:
+    one, two, three = queue(3)
+    behind = point("HEAD", [replace(three, number=1), replace(one, number=2), replace(two, number=3)])
+    ends = timeline(point("clean", [one, two, three]), behind, applies=lambda base, patches: True)
+    world = World.at(path, lambda at: broken_by()(at) if at.patches[0].slug == "p3" else READY)
+    return world, finding_to_json(found(world, replace(question(3), timeline=ends)))
+
+
 def repair(path: Path) -> tuple[World, dict[str, Any]]:
     world = World.at(path, lambda at: READY if "p5" in slugs(at) else broken_by()(at))
     return world, finding_to_json(found(world, question(8, fix=True)))
 
 
 KINDS: dict[str, Maker] = {
-    maker.__name__: maker for maker in (one, noisy, pair, two, band, innocent, refused, flag, repair)
+    maker.__name__: maker for maker in (one, noisy, pair, two, band, innocent, refused, flag, moved, repair)
 }
 
 
@@ -121,6 +129,7 @@ def test_each_kind_says_what_it_is(known: tuple[str, World, dict[str, Any]]) -> 
         "innocent": (page.ANSWERS["endpoint-failed"], "open"),
         "refused": (page.ANSWERS["endpoint-failed"], "open"),
         "flag": (BREAK.found, "bad"),
+        "moved": (BREAK.found, "bad"),
         "repair": (FIX.found, "good"),
     }
     if kind in says:

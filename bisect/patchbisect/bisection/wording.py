@@ -15,6 +15,13 @@ def title(change: Change, *, secrets: Iterable[str] = ()) -> str:
     return _masked(change, secrets=tuple(secrets)).title
 
 
+_OF_PATCH = {
+    "remove": "the removal of patch",
+    "replace": "the new form of patch",
+    "move": "the new place of patch",
+}
+
+
 def noun(change: Change, *, secrets: Iterable[str] = ()) -> str:
     """What is to blame, fit to stand before "breaks it"."""
     if change.note:
@@ -24,8 +31,7 @@ def noun(change: Change, *, secrets: Iterable[str] = ()) -> str:
         return " with ".join(noun(part, secrets=secrets) for part in change.parts)
     if change.axis is Axis.QUEUE:
         patch = change.after or change.before
-        lead = {"remove": "the removal of patch", "replace": "the new form of patch"}.get(change.verb, "patch")
-        return f"{lead} {patch.name} ({patch.subject})"
+        return f"{_OF_PATCH.get(change.verb, 'patch')} {patch.name} ({patch.subject})"
     if change.axis is Axis.BASE:
         return f"{label(change)} ({change.after.subject})" if change.after.subject else label(change)
     shown = _masked(change, secrets=tuple(secrets))
