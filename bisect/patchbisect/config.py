@@ -101,11 +101,11 @@ class BoxConfig(_Settings):
     embedded: bool = False
     """This machine with the CPU-only environment of ``invoke setup``."""
     host: str | None = None
-    """Host name or alias of ``~/.ssh/config``."""
+    """Host name or alias of ssh's configuration."""
     user: str | None = None
-    """SSH user, where ``~/.ssh/config`` does not say."""
+    """SSH user, where ssh's configuration does not say."""
     port: int | None = None
-    """SSH port, where ``~/.ssh/config`` does not say."""
+    """SSH port, where ssh's configuration does not say."""
     prefix: tuple[str, ...] = ()
     """A command prefix that reaches the box, like ``[docker, exec, -i, sglang]``."""
     dir: str | None = None

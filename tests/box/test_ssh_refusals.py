@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from patchbisect.box import BoxSettings, open_box
+from patchbisect.box import BoxSettings, open_box, ssh_files
 from patchbisect.box.failures import LinkLost, Unreachable
 from patchbisect.errors import BoxError
 
@@ -20,6 +20,7 @@ from patchbisect.errors import BoxError
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody's ssh configuration has a say."""
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(ssh_files, "MACHINE_CONFIG", tmp_path / "ssh_config")
 
 
 @contextlib.contextmanager

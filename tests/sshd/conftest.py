@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from patchbisect.box import Box, BoxSettings, open_box
+from patchbisect.box import Box, BoxSettings, open_box, ssh_files
 from tests.sshd.openssh import Proxy, Sshd, install, running
 
 
@@ -39,6 +39,7 @@ def home(tmp_path: Path, sshd: Sshd, proxy: Proxy, monkeypatch: pytest.MonkeyPat
     )
     (ssh / "known_hosts").write_text(sshd.known_hosts_line(proxy.port))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(ssh_files, "MACHINE_CONFIG", tmp_path / "etc" / "ssh_config")
     return tmp_path / "home"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from patchbisect.box import Box, BoxSettings, open_box
+from patchbisect.box import Box, BoxSettings, open_box, ssh_files
 from patchbisect.box.failures import LinkLost, Unreachable
 from patchbisect.errors import BoxError
 from tests.box.lab import launch
@@ -47,6 +47,12 @@ def test_a_host_of_ssh_config_is_reached(box: Box) -> None:
     facts = box.hello()
     assert facts.hostname == socket.gethostname()
     assert facts.user == getpass.getuser()
+
+
+def test_a_host_of_the_machines_own_configuration_is_reached(settings: BoxSettings, home: Path, sshd: Sshd) -> None:
+    ssh_files.MACHINE_CONFIG.parent.mkdir()
+    (home / ".ssh" / "config").rename(ssh_files.MACHINE_CONFIG)
+    assert hello(settings, home) == sshd.user
 
 
 def test_user_and_port_in_the_setting_win_over_ssh_config(settings: BoxSettings, sshd: Sshd, home: Path) -> None:

@@ -12,7 +12,7 @@ from patchbisect.model import EMPTY
 class BoxSettings:
     """One entry of ``boxes:`` in ``invoke.yaml``.
 
-    Reached by at most one of ``host`` (SSH through Paramiko, a name of ``~/.ssh/config`` or ``user@host:port``) and
+    Reached by at most one of ``host`` (SSH through Paramiko, a name of ssh's configuration or ``user@host:port``) and
     ``prefix`` (a command that runs what follows it on the box: ``docker exec -i sgl``, ``ssh rig``); neither is this
     machine. Sizes are GiB, times seconds.
     """

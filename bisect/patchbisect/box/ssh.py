@@ -94,7 +94,7 @@ class SshChannel:
 class SshLink:
     """The connections to ``[user@]host[:port]``, made when first needed and again after it was lost.
 
-    Honours ``~/.ssh/config``; checks the host key against known_hosts and never learns one; uses keys and the agent,
+    Honours ssh's configuration; checks the host key against known_hosts and never learns one; uses keys and the agent,
     never a password.
     """
 

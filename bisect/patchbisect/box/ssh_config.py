@@ -1,19 +1,21 @@
-"""What ``~/.ssh/config`` and known_hosts say about a host, and what of it Paramiko does not apply."""
+"""What ssh's own files say about a host, and what of it Paramiko does not apply.
+
+These are ``~/.ssh/config``, then ``/etc/ssh/ssh_config``, of which the first that says something wins, and known_hosts.
+"""
 
 from __future__ import annotations
 
 import getpass
-import glob
 import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import paramiko
 from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
+from patchbisect.box.ssh_files import EVERY_HOST, ConfigLine, config_files, config_lines
 from patchbisect.errors import UsageError
 
 APPLIED = frozenset(
@@ -24,19 +26,20 @@ APPLIED = frozenset(
 )
 WITHOUT_EFFECT = frozenset(
     """
-    addkeystoagent canonicalizehostname checkhostip compression connectionattempts connecttimeout
-    controlmaster controlpath controlpersist escapechar exitonforwardfailure forwardagent forwardx11
-    forwardx11trusted gssapiauthentication gssapidelegatecredentials hashknownhosts ignoreunknown ipqos
-    loglevel permitlocalcommand preferredauthentications pubkeyauthentication requesttty sendenv
+    addkeystoagent batchmode canonicalizehostname casignaturealgorithms challengeresponseauthentication checkhostip
+    clearallforwardings compression connectionattempts connecttimeout controlmaster controlpath controlpersist
+    dynamicforward escapechar exitonforwardfailure fingerprinthash forwardagent forwardx11 forwardx11timeout
+    forwardx11trusted gatewayports gssapiauthentication gssapidelegatecredentials gssapikexalgorithms
+    hashknownhosts hostbasedacceptedalgorithms hostbasedauthentication ignoreunknown ipqos
+    kbdinteractiveauthentication localforward loglevel numberofpasswordprompts passwordauthentication
+    permitlocalcommand preferredauthentications pubkeyauthentication rekeylimit remoteforward requesttty sendenv
     serveralivecountmax serveraliveinterval setenv stricthostkeychecking tcpkeepalive updatehostkeys
     visualhostkey
     """.split()  # noqa: SIM905
 )
 """Directives that do not change whether or where this tool connects."""
-
-
-DEEPEST_INCLUDE = 16
-"""OpenSSH's own limit (readconf.c, READCONF_MAX_DEPTH)."""
+ALGORITHMS = frozenset("ciphers hostkeyalgorithms kexalgorithms macs pubkeyacceptedalgorithms requiredrsasize".split())  # noqa: SIM905
+"""A distribution says in the machine's file which of them it trusts, for every host: that is no news of this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +120,8 @@ def parse_target(target: str) -> Target:
     return Target(host=host, user=found["user"] or "", port=int(found["port"] or 0))
 
 
-def config_path() -> Path:
-    return Path.home() / ".ssh" / "config"
-
-
 def lookup(target: str) -> HostSettings:
-    """All that the user's ssh configuration says of ``target``. Raises UsageError for a file that cannot be read."""
+    """All that ssh's configuration says of ``target``. Raises UsageError for a file that cannot be read."""
     asked = parse_target(target)
     found = _directives(asked)
     return HostSettings(
@@ -152,61 +151,11 @@ def hops_to(host: HostSettings, *, _on_the_way: tuple[str, ...] = ()) -> list[Ho
 def _directives(asked: Target) -> paramiko.SSHConfigDict:
     """What holds for that host, by the directive's name in small letters; those that are not applied too."""
     try:
-        text = "".join(f"{line.text}\n" for line in config_lines(config_path()))
-        return paramiko.SSHConfig.from_text(text).lookup(asked.host)
+        lines = [line for file in config_files() for line in (ConfigLine(file, 0, EVERY_HOST), *config_lines(file))]
+        return paramiko.SSHConfig.from_text("".join(f"{line.as_paramiko_reads}\n" for line in lines)).lookup(asked.host)
     except Exception as problem:  # Paramiko lets ConfigParseError, ImportError and plain Exception out
-        raise UsageError(
-            f"{config_path()}: {problem}", remedy="use `prefix: [ssh, HOST]` for this box instead"
-        ) from problem
-
-
-class ConfigLine(NamedTuple):
-    """A line of an ssh configuration, and where it stands."""
-
-    path: Path
-    number: int
-    text: str
-
-    @property
-    def directive(self) -> str:
-        """In small letters; empty for a comment."""
-        word = re.split(r"[\s=]", self.text.strip(), maxsplit=1)[0].lower()
-        return "" if word.startswith("#") else word
-
-    @property
-    def argument(self) -> str:
-        return re.split(r"\s*=\s*|\s+", self.text.strip(), maxsplit=1)[-1]
-
-
-EVERY_HOST = "Host *"
-
-
-def config_lines(path: Path, *, depth: int = 0) -> Iterator[ConfigLine]:
-    """The lines of ``path``, each ``Include`` that holds for every host replaced by what it includes.
-
-    One inside a narrower ``Host`` or ``Match`` stays: text cannot say that both its condition and those of the file
-    have to hold. Like OpenSSH, files that are not there are passed over.
-    """
-    scope = ConfigLine(path, 0, EVERY_HOST)
-    for number, text in enumerate(_numbered(path), start=1):
-        line = ConfigLine(path, number, text)
-        if line.directive in ("host", "match"):
-            scope = line
-        narrow = line.directive == "include" and not re.fullmatch(
-            r"(?i)host[\s=]+\*|match[\s=]+all", scope.text.strip()
-        )
-        if line.directive != "include" or narrow or depth == DEEPEST_INCLUDE:
-            yield line
-            continue
-        for included in _included(line.argument):
-            yield from config_lines(included, depth=depth + 1)
-            yield scope  # what follows is not for the last host of that file
-
-
-def _included(patterns: str) -> Iterator[Path]:
-    for pattern in shlex.split(patterns):
-        absolute = config_path().parent / Path(pattern).expanduser()  # which stays as it is where it is absolute
-        yield from map(Path, sorted(glob.glob(str(absolute))))  # noqa: PTH207 (Path.glob finds an editor's .swp too)
+        where = " or ".join(str(file) for file in config_files() if file.exists())
+        raise UsageError(f"{where}: {problem}", remedy="use `prefix: [ssh, HOST]` for this box instead") from problem
 
 
 def _path(text: str) -> Path:
@@ -260,14 +209,13 @@ def _marked(paths: tuple[Path, ...]) -> Iterator[tuple[Path, list[str]]]:
 def not_applied(target: str) -> list[str]:
     """What OpenSSH would honour for ``target`` and this tool does not, one sentence each."""
     holding = _directives(parse_target(target)).keys() - APPLIED - WITHOUT_EFFECT
-    lines = [line for line in config_lines(config_path()) if line.directive in holding]
-    found = [f"{line.path}:{line.number}: {line.directive} is not applied" for line in lines]
-    found += [f"{path}: a {fields[0]} line is not applied" for path, fields in _marked(lookup(target).known_hosts)]
-    return found
-
-
-def _numbered(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
+    users, machines = config_files()
+    named = {users: holding, machines: holding - ALGORITHMS}
+    found = []
+    for file, directives in named.items():
+        for line in config_lines(file):
+            what = f"match {line.unknown_criteria[0]}" if line.unknown_criteria else line.directive
+            if what in directives or line.unknown_criteria:
+                found.append(f"{line.path}:{line.number}: {what} is not applied")
+    marked = _marked(lookup(target).known_hosts)
+    return found + [f"{path}: a {fields[0]} line is not applied" for path, fields in marked]
