@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from patchbisect.bisection import finding_to_json
+from patchbisect.bisection.judging import Threshold
 from patchbisect.report import html, markdown, page, text
 from patchbisect.report.words import BREAK, FIX
 from patchbisect.search import Rates
@@ -86,13 +87,21 @@ def moved(path: Path) -> tuple[World, dict[str, Any]]:
     return world, finding_to_json(found(world, replace(question(3), timeline=ends)))
 
 
+def number(path: Path) -> tuple[World, dict[str, Any]]:
+    def sized(at: Any) -> Any:
+        return replace(READY, facts={"kv_tokens": 800_000 if "p5" in slugs(at) else 1_000_000})
+
+    world = World.at(path, sized)
+    return world, finding_to_json(found(world, question(8, bad_when=Threshold.parse("kv_tokens < 900000"))))
+
+
 def repair(path: Path) -> tuple[World, dict[str, Any]]:
     world = World.at(path, lambda at: READY if "p5" in slugs(at) else broken_by()(at))
     return world, finding_to_json(found(world, question(8, fix=True)))
 
 
 KINDS: dict[str, Maker] = {
-    maker.__name__: maker for maker in (one, noisy, pair, two, band, innocent, refused, flag, moved, repair)
+    maker.__name__: maker for maker in (one, noisy, pair, two, band, innocent, refused, flag, moved, number, repair)
 }
 
 
@@ -130,10 +139,24 @@ def test_each_kind_says_what_it_is(known: tuple[str, World, dict[str, Any]]) -> 
         "refused": (page.ANSWERS["endpoint-failed"], "open"),
         "flag": (BREAK.found, "bad"),
         "moved": (BREAK.found, "bad"),
+        "number": (BREAK.found, "bad"),
         "repair": (FIX.found, "good"),
     }
     if kind in says:
         assert (made.answer, made.tone) == says[kind]
+
+
+def test_a_number_stands_with_its_threshold_and_beside_each_launch(tmp_path: Path) -> None:
+    world, finding = number(tmp_path)
+    made = page.of_finding(finding, world.store)
+    out = io.StringIO()
+    Console(file=out, width=200).print(text.finding_page(finding))
+    said = {"bad": "ready, kv_tokens 800000", "good": "ready, kv_tokens 1000000"}
+    assert [row.verdict for row in made.trials] == [said[row.observation] for row in made.trials]
+    assert dict(made.facts)["Fails with"] == said["bad"]
+    for shown in (Parsed(html.rendered(made)).text, markdown.rendered(made), out.getvalue()):
+        assert "kv_tokens < 900000" in shown
+        assert said["good"] in shown
 
 
 def test_those_that_break_it_together_are_all_marked(tmp_path: Path) -> None:

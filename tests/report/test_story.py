@@ -65,6 +65,17 @@ def test_it_tells_question_launches_reasons_and_answer(
     assert [what for what, _ in lines[-2:]] == ["culprit", "because"]
 
 
+def test_where_a_number_was_asked_about_it_tells_threshold_and_values(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path, "x")
+    journal.append("begin", asked={**ASKED, "bad_sets": [], "bad_when": "kv_tokens < 900000"})
+    journal.append("question", changes=[])
+    journal.append("trial", record="r", content_id="c", purpose="spread", point="HEAD")
+    record = {"verdict": {"outcome": "ready", "facts": {"kv_tokens": 800_000}}, "timings": {}}
+    lines = [each.text for each in story.told(journal.entries(), known={"r": record}.get)]
+    assert '(--bad-when "kv_tokens < 900000")?' in lines[0]
+    assert lines[1] == "ready, kv_tokens 800000"
+
+
 def test_before_the_answer_it_tells_what_is_known(project: Project, journal: Journal) -> None:
     lines = told(project, journal)
     assert ("ended", "ready after 9.9 s") in lines

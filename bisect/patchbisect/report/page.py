@@ -30,6 +30,7 @@ from patchbisect.report.text import (
     shortened,
     surely,
     together,
+    with_number,
 )
 from patchbisect.report.words import ANSWERS, BREAK, Words, counted, next_step, until_word, words_of
 from patchbisect.wire import Json
@@ -172,7 +173,7 @@ def of_finding(finding: Json, store: Store) -> Page:
         proof=tuple(_proof_rows(finding["proof"], words, shown={trial["run"] for trial in trials[:MOST_TRIALS]})),
         commands=tuple(_commands(finding.get("reproduce", {}), words)),
         points=tuple(_points(finding)) if finding["timeline"] else (),
-        trials=tuple(_trial_rows(trials[:MOST_TRIALS])),
+        trials=tuple(_trial_rows(trials[:MOST_TRIALS], bad_when=finding.get("bad_when"))),
         left_out=left_out,
         narrowing=drawing.narrowing(
             trials,
@@ -231,7 +232,7 @@ def _answer_facts(finding: Json) -> Iterator[tuple[str, str]]:
     if finding["culprit"] or finding.get("together"):
         bad, _ = _culprit_and_parent(finding)
         if bad:
-            yield words_of(finding).fails, shortened(outcome(bad["verdict"]), _SHORT)
+            yield words_of(finding).fails, shortened(with_number(bad["verdict"], finding.get("bad_when")), _SHORT)
         yield "Because", finding["reason"]
         yield "Sure", surely(finding)
     else:
@@ -284,7 +285,7 @@ def _guilty(finding: Json) -> set[int]:
     return {change["position"] for change in finding["timeline"] if change["title"] in names}
 
 
-def _trial_rows(trials: Sequence[Json]) -> Iterator[TrialRow]:
+def _trial_rows(trials: Sequence[Json], *, bad_when: str | None) -> Iterator[TrialRow]:
     seen: set[str] = set()
     for number, trial in enumerate(trials, start=1):
         seconds, run = trial.get("seconds"), trial["run"]
@@ -296,7 +297,7 @@ def _trial_rows(trials: Sequence[Json]) -> Iterator[TrialRow]:
             why=shortened(trial.get("why") or "", _SHORT),
             point=trial["point"],
             observation=observed(trial),
-            verdict="-" if is_mark(trial) else shortened(outcome(trial["verdict"]), _SHORT),
+            verdict="-" if is_mark(trial) else shortened(with_number(trial["verdict"], bad_when), _SHORT),
             seconds=f"{seconds:.1f}" if seconds is not None else "",
             run=run,
             anchor=anchor,

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from patchbisect.journal import Entry
 from patchbisect.report.tables import add, table
-from patchbisect.report.text import coloured, outcome, surely, together
+from patchbisect.report.text import coloured, surely, together, with_number
 from patchbisect.report.words import counted, words_of
 from patchbisect.wire import Json
 
@@ -79,7 +79,8 @@ def _entry(entry: Entry, *, asked: Json, reasons: dict[str, Json], known: Known)
         if why := reasons.get(data["record"], {}).get("why"):
             yield Told("", "why", why)
     elif entry.event in ("trial", "void"):
-        yield _ended(entry, reasons.get(data["record"], {}), known(data["record"]))
+        step = reasons.get(data["record"], {})
+        yield _ended(entry, step, known(data["record"]), bad_when=asked.get("bad_when"))
     elif entry.event == "undo":
         yield Told(at, "taken back", f"{data['record']} no longer counts", "void")
     elif entry.event == "mark":
@@ -99,6 +100,7 @@ def _question(asked: Json, changes: Sequence[Json]) -> str:
     sought = repairs if asked.get("fix") else breaks
     options = {"sets": "set", "good_sets": "good-set", "bad_sets": "bad-set"}
     given = [f"--{option} {value}" for name, option in options.items() for value in asked.get(name, ())]
+    given += [f'--bad-when "{asked["bad_when"]}"'] if asked.get("bad_when") else []
     settings = f" ({' '.join(given)})" if given else ""
     titles = [change["title"] for change in changes[:_MOST_CHANGES]]
     more = [f"and {len(changes) - _MOST_CHANGES} more"] if len(changes) > _MOST_CHANGES else []
@@ -113,9 +115,9 @@ def _budget(given: Json) -> str:
     return f"{', '.join(said)} in all from here on" if said else "no limit from here on"
 
 
-def _ended(entry: Entry, step: Json, record: Json | None) -> Told:
+def _ended(entry: Entry, step: Json, record: Json | None, *, bad_when: str | None) -> Told:
     data = entry.data
-    said = outcome(record["verdict"]) if record else "its record is gone"
+    said = with_number(record["verdict"], bad_when) if record else "its record is gone"
     seconds = record["timings"].get("total") if record else None
     took = f" after {seconds:.1f} s" if seconds is not None else ""
     if data.get("reused"):

@@ -294,8 +294,11 @@ def surely(finding: Json) -> str:
 
 
 def beside(finding: Json) -> list[tuple[str, str]]:
-    """What a finding tells beside its answer: the part of the patch that is guilty, and what became of the baseline."""
+    """What a finding tells beside its answer: the number that was asked about, the part of the patch that is guilty,
+    what became of the baseline."""
     rows = []
+    if bad_when := finding.get("bad_when"):
+        rows.append(("bad when", bad_when))
     if inside := finding.get("inside"):
         part = inside["culprit"]["title"] if inside["culprit"] else together(inside["candidates"])
         rows.append(("inside", f"{part}: {inside['reason']}" if part else inside["reason"]))
