@@ -200,3 +200,20 @@ def test_a_reader_that_leaves_is_no_accident(words: tuple[str, ...]) -> None:
             check=False,
         )
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("limit", [5, 12, 31])
+def test_where_too_few_files_may_be_open_one_line_says_so(limit: int) -> None:
+    done = run("bash", "-c", f'ulimit -n {limit}; exec "$0" box.status', str(BIN / "patchbisect"))
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        f"error: only {limit} files may be open at once here, and 32 are needed",
+        "  raise the hard limit (`ulimit -Hn`, limits.conf)",
+    ]
+
+
+@pytest.mark.ci
+def test_a_soft_limit_on_open_files_is_raised_where_it_may_be() -> None:
+    done = run("bash", "-c", 'ulimit -S -n 12; exec "$0" box.status', str(BIN / "patchbisect"))
+    assert done.returncode == 0, done.stderr

@@ -6,6 +6,11 @@ prints them; nothing below it prints or exits.
 
 from __future__ import annotations
 
+import errno
+
+NO_FILES = (errno.EMFILE, errno.ENFILE)
+"""Too many files are open, in this process or on this machine: no fault of whatever could not be opened."""
+
 
 class PatchbisectError(Exception):
     """A condition that a person can mend.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import sys
 from collections.abc import Iterable
@@ -18,6 +19,8 @@ USAGE = 2
 USAGE_UNDER_GIT_BISECT = 129
 INTERRUPTED = 130
 READER_GONE = 141
+FEWEST_FILES, ENOUGH_FILES = 32, 256
+"""Files that this process may have open: a launch over SSH needs 14 of them at once."""
 
 try:
     from invoke import Collection, Exit, ParseError, Program
@@ -81,6 +84,10 @@ class Face(Program):
     def execute(self) -> None:
         # What `timeout` or a batch system ends may leave no server on GPUs that others wait for, as little as Ctrl-C.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        may_open = have_files(ENOUGH_FILES)
+        if may_open < FEWEST_FILES:
+            message = f"error: only {may_open} files may be open at once here, and {FEWEST_FILES} are needed"
+            raise Exit(f"{message}\n  raise the hard limit (`ulimit -Hn`, limits.conf)", code=self.usage_code())
         try:
             super().execute()
         except KeyboardInterrupt:
@@ -113,6 +120,17 @@ class Face(Program):
             if name in self._served.task_names or name in self._served.collections:
                 return [f"--{flag}" for argument in self._served[name].get_arguments() for flag in argument.names]
         return [flag for flag in self.initial_context.flags if flag.startswith("--")]
+
+
+def have_files(wanted: int) -> int:
+    """Raise the soft limit on open files to ``wanted`` where it is lower. Returns how many there may be now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    if soft == unlimited or soft >= wanted:
+        return wanted
+    granted = wanted if hard == unlimited else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
+    return granted
 
 
 class _Usage:

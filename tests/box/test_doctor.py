@@ -69,6 +69,14 @@ def test_killing_of_user_processes_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert found["remedy"].startswith("loginctl enable-linger ")
 
 
+def test_too_few_open_files_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_box.resource, "getrlimit", lambda which: (256, 512))
+    (found,) = on_box._open_files("", {})
+    assert not found["ok"]
+    assert "at most 512" in found["detail"]
+    assert "nofile" in found["remedy"]
+
+
 def test_launches_are_listed(box: Box) -> None:
     run = launch(box, "--line", "up", "--end", "hang", keep=True)
     listen(run, until=until_log(b"up"))

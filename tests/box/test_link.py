@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import pytest
 from patchbisect.box import Box, BoxSettings, open_box
 from patchbisect.box.agent.base import locked
 from patchbisect.box.agent.rundir import RunDir
+from patchbisect.box.agent.verbs import shortage
 from patchbisect.box.conversation import BOOT, FILES
 from patchbisect.box.failures import NoSuchLaunch, Unreachable
 from patchbisect.box.link import ProcessChannel
@@ -162,3 +165,37 @@ def test_an_agent_in_the_middle_of_a_stop_finishes_it_although_its_client_hangs_
         run.stop(grace_s=3.0)  # longer than a hang-up waits before it sends SIGTERM
     with locked(RunDir(str(tmp_path / "box"), run.launch_id).file("ending")):
         assert box.launches() == ()
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [(4, "cannot start there: too many open files"), (12, "only 12 files may be open at once, and 32 are needed")],
+)
+def test_a_box_where_too_few_files_may_be_open_is_told(tmp_path: Path, limit: int, said: str) -> None:
+    settings = settings_for(tmp_path, prefix=("sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh"))
+    with open_box("x", settings, state=tmp_path) as box, pytest.raises(Unreachable) as caught:
+        box.hello()
+    assert said in caught.value.message
+    assert "ulimit -n" in caught.value.remedy
+
+
+def test_too_many_files_that_are_open_here_are_no_fault_of_the_prefix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*words: object, **more: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with open_box("x", settings_for(tmp_path), state=tmp_path) as box, pytest.raises(OSError, match="open files"):
+        box.hello()
+
+
+@pytest.mark.parametrize(
+    ("number", "said", "remedy"),
+    [(errno.EMFILE, "too many files are open on the box", "ulimit -n"), (errno.ENOSPC, "is full", "make room")],
+)
+def test_what_the_box_has_too_little_of_is_told_with_a_remedy(number: int, said: str, remedy: str) -> None:
+    told = shortage(OSError(number, os.strerror(number), "/f"))
+    assert told is not None
+    assert said in told["message"]
+    assert remedy in told["remedy"]

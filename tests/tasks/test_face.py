@@ -30,3 +30,15 @@ def test_what_nobody_foresaw_keeps_its_traceback() -> None:
 
     with pytest.raises(OSError, match="Input/output error"):
         writes(invoke.Context())
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_too_many_open_files_are_one_clear_line(number: int) -> None:
+    @task()
+    def reads(ctx: invoke.Context) -> None:
+        raise OSError(number, os.strerror(number), "/state/journal")
+
+    with pytest.raises(invoke.Exit) as ended:
+        reads(invoke.Context())
+    assert ended.value.code == 2
+    assert ended.value.message.startswith(f"error: this machine: {os.strerror(number)}\n  allow more with ulimit -n")

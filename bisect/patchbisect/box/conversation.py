@@ -20,11 +20,17 @@ AGENT_ID = hashlib.sha256(AGENT).hexdigest()[:12]
 HEARTBEAT_S = 5.0
 SILENT_LOGIN = "if it stays so: does a start-up file of the shell there wait for something, or is its disk very slow?"
 OTHER_PYTHON = "set `python` or `agent-python` of the box to a Python 3.9 or newer"
+MORE_FILES = "allow more on the box (ulimit -n, limits.conf, docker run --ulimit nofile=65535)"
+REMEDIES = {
+    "cannot be written": "set `dir` of the box to a place that is yours and has room",
+    "files may be open": MORE_FILES,
+}
+"""By what the first program on the box says."""
 NOISE_LIMIT = 1 << 16
 """Bytes of a login's own chatter on standard output that are skipped before the agent's first line."""
 
 BOOT = """\
-import hashlib,importlib,json,os,shutil,sys
+import hashlib,importlib,json,os,resource,shutil,sys
 d=os.path.realpath(os.path.expanduser(sys.argv[1]));h=sys.argv[2]
 home=os.path.join(d,"agent-"+h);p=os.path.join(home,"patchbisect_agent")
 def there():
@@ -33,6 +39,9 @@ def there():
     return hashlib.sha256(json.dumps(f,sort_keys=True).encode()).hexdigest()[:12]==h
 if sys.version_info<(3,9):
     sys.exit("patchbisect: Python "+sys.version.split()[0]+" is too old for the agent, which needs 3.9")
+files=resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+if 0<=files<32:
+    sys.exit("patchbisect: only %d files may be open at once, and 32 are needed"%files)
 if not there():
     print("\\npatchbisect need agent",flush=True)
     f=json.loads(sys.stdin.buffer.read(int(sys.argv[3])))
@@ -103,9 +112,10 @@ class Conversation:
         where = f"box {self._name}"
         if "patchbisect: " in said:
             told = said.rpartition("patchbisect: ")[2].partition(" (exit")[0]
-            written = "cannot be written" in told
-            remedy = "set `dir` of the box to a place that is yours and has room" if written else OTHER_PYTHON
+            remedy = next((remedy for words, remedy in REMEDIES.items() if words in told), OTHER_PYTHON)
             return Unreachable(f"{where}: {told}", remedy=remedy)
+        if "Too many open files" in said:
+            return Unreachable(f"{where}: {python} cannot start there: too many open files", remedy=MORE_FILES)
         if "not found" in said and Path(python).name in said:
             return Unreachable(f"{where}: there is no {python} there", remedy=OTHER_PYTHON)
         return LinkLost(f"{where}: {said}") if said else LinkLost(lost.message, remedy=SILENT_LOGIN)

@@ -42,8 +42,8 @@ class Lease:
             except LeaseLost as lost:
                 self.lost = lost
                 return
-            except BoxError as problem:
-                log.info("the lease could not be renewed: %s", problem.message)
+            except (BoxError, OSError) as problem:
+                log.info("the lease could not be renewed: %s", problem)
 
     def check(self) -> None:
         """Raises LeaseLost when the renewal has found that the lease was taken."""

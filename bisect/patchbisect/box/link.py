@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from patchbisect.box.failures import LinkLost, Unreachable
+from patchbisect.errors import NO_FILES
 
 
 class Channel(Protocol):
@@ -65,6 +66,8 @@ class ProcessChannel:
             )
         except OSError as problem:
             self._errors.close()
+            if problem.errno in NO_FILES:
+                raise
             raise Unreachable(
                 f"box {name}: {command[0]} cannot be run: {problem.strerror}", remedy="correct `prefix` of the box"
             ) from None

@@ -18,7 +18,7 @@ import paramiko
 from patchbisect.box.failures import LinkLost, Unreachable
 from patchbisect.box.ssh_config import HostSettings, hops_to, host_keys, lookup
 from patchbisect.box.ssh_refusals import BROKEN, Heard, Login, hung_up
-from patchbisect.errors import BoxError
+from patchbisect.errors import NO_FILES, BoxError
 
 KEEPALIVE_S = 5
 LOG_CHANNEL = "patchbisect.paramiko"
@@ -193,7 +193,8 @@ class SshLink:
         except BaseException as problem:
             client.close()
             heard.close()
-            if isinstance(problem, BROKEN):
+            ours = isinstance(problem, OSError) and problem.errno in NO_FILES
+            if isinstance(problem, BROKEN) and not ours:
                 raise login.failure(problem) from None
             raise
         return client
@@ -217,6 +218,8 @@ class SshLink:
         except ConnectionResetError:
             raise hung_up(self.where, host) from None
         except OSError as problem:
+            if problem.errno in NO_FILES:
+                raise
             raise self._failure(f"{where} cannot be reached ({problem.strerror})", "check the network") from None
 
     def _failure(self, message: str, remedy: str) -> BoxError:

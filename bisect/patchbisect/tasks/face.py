@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import invoke
 
-from patchbisect.errors import PatchbisectError, UsageError
+from patchbisect.errors import NO_FILES, PatchbisectError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,19 +49,26 @@ def task(**options: Any) -> Callable[[Callable[..., None]], invoke.Task[Any]]:
                     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
                 raise invoke.Exit(code=128 + signal.SIGPIPE) from None
             except OSError as error:
-                if error.errno not in _NO_ROOM:
+                short = short_of(error)
+                if short is None:
                     raise
-                where = error.filename or "the disk of this project's state"
-                full = UsageError(
-                    f"{where}: {error.strerror}",
-                    remedy="make room there, then try again; a bisection goes on with invoke bisect --resume",
-                )
-                raise invoke.Exit(explain(full), code=full.exit_code) from None
+                raise invoke.Exit(explain(short), code=short.exit_code) from None
 
         made: invoke.Task[Any] = invoke.task(auto_shortflags=False, **options)(guarded)
         return made
 
     return decorate
+
+
+def short_of(error: OSError) -> UsageError | None:
+    """What this machine has too little of, and what to do about it; None where that is not what was wrong."""
+    again = "then try again; a bisection goes on with invoke bisect --resume"
+    if error.errno in _NO_ROOM:
+        where = error.filename or "the disk of this project's state"
+        return UsageError(f"{where}: {error.strerror}", remedy=f"make room there, {again}")
+    if error.errno in NO_FILES:
+        return UsageError(f"this machine: {error.strerror}", remedy=f"allow more with ulimit -n 1024, {again}")
+    return None
 
 
 def explain(error: PatchbisectError) -> str:

@@ -7,6 +7,7 @@ import glob
 import os
 import pwd
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from .lease import LeaseBook, default_lease_dir, whose
 from .warmth import Warmth
 
 OLDEST_GIT = (2, 25)
+FEWEST_FILES = 1024
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "lustre", "9p"})
 PACKAGES = ("torch", "sglang-kernel", "sgl-kernel", "flashinfer-python", "transformers")
 VERSIONS = (
@@ -163,6 +165,18 @@ def kills_user_processes() -> bool:
     return found
 
 
+def _open_files(directory: str, box: Json) -> Iterator[Json]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < FEWEST_FILES:
+        yield _fault(
+            "open files",
+            f"at most {hard} at once in a process: a server of several ranks needs more",
+            "raise nofile in /etc/security/limits.conf, or docker run --ulimit nofile=65535",
+        )
+    else:
+        yield _right("open files", f"{soft} at once in a process")
+
+
 def _checkout(directory: str, box: Json) -> Iterator[Json]:
     checkout = checkout_of(box)
     if not checkout:
@@ -200,6 +214,7 @@ CHECKS = (
     _gpus,
     _sees_processes,
     _survives_logout,
+    _open_files,
     _checkout,
     _py_spy,
     _kernel_log,

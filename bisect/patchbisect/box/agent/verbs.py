@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import signal
@@ -51,6 +52,21 @@ def at_home(settings: Json, name: str) -> Json:
     return {name: os.path.expanduser(settings[name])} if name in settings else {}
 
 
+def shortage(problem: OSError) -> Json | None:
+    """What the box has too little of; None where that is not what was wrong."""
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "make room on the box, or set `dir` of the box to another disk"
+        return {"kind": "disk-full", "message": f"the disk of the box is full: {problem}", "remedy": remedy}
+    if problem.errno in (errno.EMFILE, errno.ENFILE):
+        remedy = "allow more there (ulimit -n, limits.conf, docker run --ulimit nofile=65535)"
+        return {"kind": "os", "message": f"too many files are open on the box: {problem}", "remedy": remedy}
+    return None
+
+
+def os_error(problem: OSError, verb: str) -> Json:
+    return {"kind": "os", "message": f"{verb} on the box: {problem}", "remedy": "invoke doctor looks the box over"}
+
+
 class Agent:
     """One conversation with a client. Every public method is a verb; its keyword arguments come from the request."""
 
@@ -96,13 +112,10 @@ class Agent:
         except Refused as refused:
             error = {"kind": refused.kind, "message": refused.message, "remedy": refused.remedy}
             self._wire.send({"error": error})
+        except BrokenPipeError:
+            raise
         except OSError as problem:
-            if problem.errno == 28:
-                self._wire.send({"error": {"kind": "disk-full", "message": f"the disk of the box is full: {problem}"}})
-            elif isinstance(problem, BrokenPipeError):
-                raise
-            else:
-                self._wire.send({"error": {"kind": "os", "message": f"{request['verb']} on the box: {problem}"}})
+            self._wire.send({"error": shortage(problem) or os_error(problem, request["verb"])})
         except Exception:
             said = traceback.format_exc().strip().splitlines()
             message = f"the agent failed at {request['verb']}: {said[-1]} ({said[-3].strip()})"
