@@ -18,6 +18,7 @@ from patchbisect.box.agent import lease as book_module
 from patchbisect.box.agent.base import Refused
 from patchbisect.box.agent.lease import LeaseBook
 from patchbisect.box.failures import BoxBusy, LeaseLost
+from patchbisect.errors import BoxError
 from tests.box.lab import launch, listen, settings_for, until_log
 
 
@@ -125,7 +126,7 @@ def test_a_link_that_somebody_laid_beside_the_book_is_not_written_through(
     victim.write_text("precious")
     victim.chmod(0o600)
     (tmp_path / name.format(pid=os.getpid())).symlink_to(victim)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(Refused):
         take(book)
     assert victim.read_text() == "precious"
     assert victim.stat().st_mode & 0o777 == 0o600
@@ -300,3 +301,39 @@ def test_a_reason_gives_no_orders_to_the_terminal_of_others(tmp_path: Path) -> N
         (held,) = ours.leases()
         assert held.reason == "mine··]0;owned·"
         assert "mine··]0;owned·" in next(check.detail for check in ours.doctor() if check.check == "lease")
+
+
+@pytest.mark.ci
+def test_a_book_that_cannot_be_kept_is_told_with_what_to_set(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    settings = settings_for(tmp_path, lease_directory=str(tmp_path / "file" / "lease"))
+    with open_box("local", settings, state=tmp_path) as box:
+        with pytest.raises(BoxError) as caught, box.lease("x"):
+            pass
+        found = {check.check: check for check in box.doctor()}["lease"]
+    where = f"the lease of the box cannot be kept in {tmp_path / 'file' / 'lease'}: Not a directory"
+    assert caught.value.message == f"box local: {where}"
+    assert "`lease-dir` of the box" in caught.value.remedy
+    assert (found.ok, found.detail, found.remedy) == (False, where, caught.value.remedy)
+
+
+def test_a_book_that_may_not_be_read_is_not_an_empty_one(book: LeaseBook, monkeypatch: pytest.MonkeyPatch) -> None:
+    take(book)
+
+    def refuse(path: str, *words: object, **more: object) -> object:
+        if str(path).endswith("lease.json"):
+            raise PermissionError(13, "Permission denied", path)
+        return open(path, *words, **more)  # noqa: PTH123
+
+    monkeypatch.setattr(book_module, "open", refuse, raising=False)
+    with pytest.raises(Refused, match="cannot be kept .* Permission denied"):
+        take(book, token="another")
+
+
+def test_a_book_without_room_is_no_fault_of_the_setting(book: LeaseBook, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*words: object, **more: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(book_module, "write_reserved", refuse)
+    with pytest.raises(OSError, match="No space"):
+        take(book)

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from patchbisect.box import Box, BoxSettings, open_box
-from patchbisect.box.agent.base import locked
+from patchbisect.box.agent.base import locked, shortage
 from patchbisect.box.agent.rundir import RunDir
-from patchbisect.box.agent.verbs import shortage
 from patchbisect.box.conversation import BOOT, FILES
 from patchbisect.box.failures import NoSuchLaunch, Unreachable
 from patchbisect.box.link import ProcessChannel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
 import sys
 from pathlib import Path
 
@@ -42,6 +43,23 @@ def test_a_disk_that_is_full_before_the_launch_is_told(scene: Scene) -> None:
         refused = pytest.raises(BoxError, match=r"disk of the box is full")
         with open_box("rig", nowhere, state=scene.folder) as other, refused, other.lease("x"):
             pass
+
+
+def test_a_lease_book_on_a_read_only_disk_is_told_also_by_doctor(box: Box, tmp_path: Path) -> None:
+    place = tmp_path / "lease"
+    place.mkdir()
+    subprocess.run(["mount", "--bind", str(place), str(place)], check=True)
+    box.settings = dataclasses.replace(box.settings, lease_directory=str(place))
+    try:
+        assert box.leases() == ()
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(place)], check=True)
+        with pytest.raises(BoxError, match=f"cannot be kept in {place}: Read-only file system"), box.lease("x"):
+            pass
+        found = {check.check: check for check in box.doctor()}["lease"]
+        assert not found.ok
+        assert "`lease-dir` of the box" in found.remedy
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 @pytest.mark.parametrize("escape", [(), ("--escape",)], ids=["same session", "own session"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -24,6 +25,17 @@ class Refused(Exception):
         self.kind = kind
         self.message = message
         self.remedy = remedy
+
+
+def shortage(problem: OSError) -> Json | None:
+    """What the box has too little of; None where that is not what was wrong."""
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "make room on the box, or set `dir` of the box to another disk"
+        return {"kind": "disk-full", "message": f"the disk of the box is full: {problem}", "remedy": remedy}
+    if problem.errno in (errno.EMFILE, errno.ENFILE):
+        remedy = "allow more there (ulimit -n, limits.conf, docker run --ulimit nofile=65535)"
+        return {"kind": "os", "message": f"too many files are open on the box: {problem}", "remedy": remedy}
+    return None
 
 
 def read_json(path: str) -> Json | None:

@@ -104,7 +104,9 @@ def file_system(path: str) -> str:
 
 def _lease(directory: str, box: Json) -> Iterator[Json]:
     where = os.path.expanduser(box["lease_dir"]) or default_lease_dir(directory)
-    held = LeaseBook(where).status()["leases"]
+    book = LeaseBook(where)
+    book.prove_writable()
+    held = book.status()["leases"]
     holders = ", ".join(map(whose, held))
     yield _right("lease", f"{where}: {holders or 'free'}")
 

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from .base import Json, Refused, boot_id, read_json, since_boot, write_reserved
+from .base import Json, Refused, boot_id, create, shortage, since_boot, write_reserved
 
 MACHINE_WIDE_LEASES = "/var/tmp/patchbisect-lease"
 
@@ -22,22 +22,56 @@ class LeaseBook:
     """
 
     def __init__(self, directory: str) -> None:
+        """Raises Refused where no book can be kept in ``directory``."""
+        self._directory = directory
         self._path = f"{directory}/lease.json"
         self._lock = f"{directory}/lock"
         previous = os.umask(0)
         try:
-            os.makedirs(directory, mode=0o777, exist_ok=True)
-            with contextlib.suppress(OSError):
-                os.close(os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666))
+            with self._kept():
+                os.makedirs(directory, mode=0o777, exist_ok=True)
+                with contextlib.suppress(OSError):
+                    os.close(os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666))
         finally:
             os.umask(previous)
 
     @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        """What the directory does not allow is its fault, or that of the setting."""
+        try:
+            yield
+        except OSError as problem:
+            if shortage(problem):
+                raise
+            message = f"the lease of the box cannot be kept in {self._directory}: {problem.strerror}"
+            remedy = (
+                "set `lease-dir` of the box to a directory that all users of the GPUs may write "
+                "(chmod 777, without the sticky bit), the same for all of them"
+            )
+            raise Refused("os", message, remedy) from None
+
+    def prove_writable(self) -> None:
+        """Raises Refused where a lease could be seen and none be taken."""
+        with self._kept():
+            probe = f"{self._path}.{os.getpid()}.probe"
+            os.close(create(probe))
+            os.unlink(probe)
+
+    def _read(self) -> Json:
+        """A book that may not be read is not an empty one: somebody may hold the box."""
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                book: Json = json.load(file)
+        except (FileNotFoundError, ValueError):
+            return {"fence": 0, "leases": []}
+        return book
+
+    @contextlib.contextmanager
     def _open(self) -> Iterator[Json]:
         """The book, locked; what is changed in it is written back."""
-        with open(self._lock, "r+b") as lock:
+        with self._kept(), open(self._lock, "r+b") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            book = read_json(self._path) or {"fence": 0, "leases": []}
+            book = self._read()
             before = json.dumps(book)
             for lease in book["leases"]:
                 if lease["boot"] != boot_id():  # over, like one that nobody renewed: its client may have it back

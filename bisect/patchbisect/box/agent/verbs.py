@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import random
 import signal
@@ -14,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .base import Json, Refused, locked, read_json, write_json
+from .base import Json, Refused, locked, read_json, shortage, write_json
 from .cleaning import Cleaner
 from .code import CodeStore
 from .doctor import agent_about, examine
@@ -50,17 +49,6 @@ def to_the_end() -> Iterator[None]:
 def at_home(settings: Json, name: str) -> Json:
     """The path of that name with the home for ``~``."""
     return {name: os.path.expanduser(settings[name])} if name in settings else {}
-
-
-def shortage(problem: OSError) -> Json | None:
-    """What the box has too little of; None where that is not what was wrong."""
-    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
-        remedy = "make room on the box, or set `dir` of the box to another disk"
-        return {"kind": "disk-full", "message": f"the disk of the box is full: {problem}", "remedy": remedy}
-    if problem.errno in (errno.EMFILE, errno.ENFILE):
-        remedy = "allow more there (ulimit -n, limits.conf, docker run --ulimit nofile=65535)"
-        return {"kind": "os", "message": f"too many files are open on the box: {problem}", "remedy": remedy}
-    return None
 
 
 def os_error(problem: OSError, verb: str) -> Json:
