@@ -27,7 +27,10 @@ def _state():
         return json.load(file)
 
 def _alive(pid):
-    return os.path.exists(f"/proc/{{pid}}")
+    return pid == 0 or os.path.exists(f"/proc/{{pid}}")
+
+def _processes(index):
+    return [one for one in _state()["gpus"][index]["processes"] if _alive(one[0])]
 
 def nvmlInit():
     if _state()["broken"]:
@@ -51,24 +54,27 @@ def nvmlDeviceGetName(index):
 
 def nvmlDeviceGetMemoryInfo(index):
     gpu = _state()["gpus"][index]
-    used = gpu["used"] + sum(size for pid, size in gpu["processes"] if _alive(pid))
+    used = gpu["used"] + sum(one[1] for one in _processes(index))
     return _Record(total=gpu["total"], used=used, free=gpu["total"] - used)
 
 def nvmlDeviceGetUtilizationRates(index):
     return _Record(gpu=_state()["gpus"][index]["util"])
 
 def nvmlDeviceGetComputeRunningProcesses(index):
-    return [_Record(pid=pid, usedGpuMemory=used) for pid, used in _state()["gpus"][index]["processes"] if _alive(pid)]
+    return [_Record(pid=one[-1] if one[2:] else one[0], usedGpuMemory=one[1]) for one in _processes(index)]
 """
 
 
 @dataclass(frozen=True, slots=True)
 class FakeGpu:
-    """One reading: GiB used by nobody, percent busy, and (pid, GiB) of each process on it, as long as it lives."""
+    """One reading: GiB used by nobody, percent busy, and (pid, GiB) of each process on it, as long as it lives.
+
+    (pid, GiB, number) is one that NVML tells by another number, as to a container. Pid 0 stands for one outside of it.
+    """
 
     used_gb: float = 0.5
     util: int = 0
-    processes: Sequence[tuple[int, float]] = ()
+    processes: Sequence[tuple[int, float] | tuple[int, float, int]] = ()
     uuid: str = ""
     total_gb: float = 96.0
 
@@ -97,7 +103,7 @@ class FakeGpus:
                     "total": int(gpu.total_gb * GIB),
                     "used": int(gpu.used_gb * GIB),
                     "util": gpu.util,
-                    "processes": [(pid, int(used * GIB)) for pid, used in gpu.processes],
+                    "processes": [(pid, int(used * GIB), *number) for pid, used, *number in gpu.processes],
                 }
                 for index, gpu in enumerate(gpus)
             ],

@@ -10,7 +10,7 @@ import time
 from .base import Json, boot_id, free_gb, locked, read_json, since_boot, write_json, write_reserved
 from .gpus import Gpus, device_files
 from .lease import LeaseBook
-from .processes import describe, port_holder, process_of
+from .processes import describe, pids_of_our_own, port_holder, whose
 from .rundir import REBOOTED, RunDir, all_runs, remove_dead_links, remove_tmpdir, unfinished_runs
 from .stopping import end_processes, end_supervisor, sweep_build_locks, sweep_shared_memory
 from .warmth import Warmth
@@ -84,7 +84,7 @@ class Cleaner:
     def _gpu_faults_now(self, gpus: Gpus) -> list[str]:
         busy = gpus.processes()
         if busy:
-            return [f"{describe(process_of(one.pid))} holds {one.used_gb:.1f} GiB of GPU {one.number}" for one in busy]
+            return [f"{whose(one.pid)} holds {one.used_gb:.1f} GiB of GPU {one.number}" for one in busy]
         book = f"{self._dir}/baseline.json"
         kept = read_json(book) or {}
         now = {"boot": boot_id(), "driver": gpus.driver, "source": gpus.source}  # NVML counts what is reserved as used
@@ -122,8 +122,11 @@ class Cleaner:
         holder = port_holder(state["port"]) if state["port"] else None
         if holder:
             faults.append(f"port {state['port']} is still held by {holder}")
-        faults += self._gpu_faults(wait_s=self._box["gpu_budget_s"])
+        on_gpus = self._gpu_faults(wait_s=self._box["gpu_budget_s"])
+        faults += on_gpus
         changed = self._changed(run, state)
+        if not left and pids_of_our_own():  # ours are gone: it is somebody's outside, who could not be seen to come
+            changed += [f"after the launch {fault}" for fault in on_gpus]
         exit_ = run.exit() or {}
         swept: list[str] = []
         if not left:

@@ -99,6 +99,39 @@ def process_of(thread: int) -> int:
     return thread
 
 
+HOSTS_PIDS = "pid:[4026531836]"
+"""The first pid namespace of a machine (Linux, proc_ns.h: PROC_PID_INIT_INO)."""
+
+
+def pids_of_our_own() -> bool:
+    """Whether this is a container with a pid namespace of its own: what runs beside it is not seen from here."""
+    try:
+        return os.readlink("/proc/self/ns/pid") != HOSTS_PIDS
+    except OSError:
+        return False
+
+
+def on_gpu(number: int) -> int | None:
+    """The process here that a driver means by ``number``; None where it is none of those that can be seen.
+
+    To a container with pids of its own some drivers tell those of the host. One here that has the same by accident,
+    and no GPU open, is not meant.
+    """
+    pid = process_of(number)
+    if not os.path.exists(f"/proc/{pid}"):
+        return None
+    files = open_files(pid) if pids_of_our_own() else set()
+    return pid if not files or any(name.startswith("/dev/nvidia") for name in files) else None
+
+
+def whose(number: int) -> str:
+    """Who is meant by a driver's ``number``, in words."""
+    pid = on_gpu(number)
+    if pid is None and pids_of_our_own():
+        return f"pid {number} (outside of this container: not visible from here)"
+    return describe(number if pid is None else pid)
+
+
 def owner(pid: int) -> str:
     try:
         uid = os.stat(f"/proc/{pid}").st_uid

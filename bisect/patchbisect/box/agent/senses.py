@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from .base import Json
 from .gpus import Gpu, Gpus
-from .processes import describe, process_of
+from .processes import describe, on_gpu
 
 SMI_EVERY_S = 5.0
 
@@ -122,11 +122,14 @@ class GpuWatch:
         self._missing = missing
 
     def look_for_foreigners(self, mine: Collection[int]) -> None:
-        """Processes on a GPU that are not ``mine``; nvidia-smi is not asked, which is slow."""
+        """Processes on a GPU that are not ``mine``; nvidia-smi is not asked, which is slow.
+
+        One that cannot be seen from here may be ours under the host's number: the stop will tell, when ours are gone.
+        """
         if self._gpus.source == "nvml":
             for one in self._gpus.processes():
-                pid = process_of(one.pid)
-                if pid not in mine and os.path.exists(f"/proc/{pid}"):
+                pid = on_gpu(one.pid)
+                if pid is not None and pid not in mine:
                     self._note(f"{describe(pid)} came to GPU {one.number} during the trial")
 
 
