@@ -724,7 +724,7 @@ def test_going_on_inside_a_patch_launches_neither_end_again(tmp_path):
     assert finding.inside.culprit.title == "add 0002-two-hunk-2: hunk 2 of 3, engine.py:37"
     assert "inside it, patch 0002-two-hunk-2" in finding.reason
     assert finding.launches == len(world.launched)
-    assert world.launched.count("HEAD") == 1
+    assert world.launched.count("HEAD") == 2, "as the last change's own point, and never for the inside"
     outside = finding.launches - finding.inside.launches
     for budget, launched in ((outside, outside), (outside + 1, outside + 1), (40, finding.launches)):
         poor = World.at(tmp_path / f"poor-{budget}", rule, contents=lambda at: code(at).tree)

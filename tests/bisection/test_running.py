@@ -82,6 +82,30 @@ def test_one_change_is_not_blamed_for_a_single_failure(tmp_path):
     assert finding.answer is AnswerKind.NONE
 
 
+@pytest.mark.parametrize("guilty", range(1, 9))
+def test_only_the_last_change_of_a_range_has_the_bad_end_launched_again_and_costs_no_more_for_it(tmp_path, guilty):
+    world = World.at(tmp_path, broken_by(f"p{guilty}"))
+    finding = found(world, question(8))
+    assert world.launched.count("HEAD") == (2 if guilty == 8 else 1)
+    assert len(world.launched) <= 2 + 3 + 2
+    assert statuses(finding) == ALL_CONFIRMED
+
+
+def test_the_last_change_is_not_blamed_for_an_accident_of_the_bad_end(tmp_path):
+    """It fails by accident, and so does the last patch alone."""
+    world = World.at(tmp_path, scripted({"HEAD": [FAILS], "clean with 0008-p8 alone": [FAILS]}, lambda at: READY))
+    finding = found(world, question(8))
+    assert finding.answer is AnswerKind.NONE
+    assert world.launched.count("HEAD") > 1
+
+
+def test_the_first_change_is_not_what_repairs_an_accident_of_the_older_end(tmp_path):
+    world = World.at(tmp_path, scripted({"clean": [FAILS], "HEAD without 0001-p1": [FAILS]}, lambda at: READY))
+    finding = found(world, question(8, fix=True))
+    assert finding.answer is AnswerKind.NONE
+    assert world.launched.count("clean") > 1
+
+
 def test_ends_that_run_the_same_are_never_launched(tmp_path):
     world = World.at(tmp_path, broken_by("p1"), contents=without_effect("p1", "p2"))
     finding = found(world, question(2))
@@ -96,7 +120,8 @@ def test_changes_without_effect_are_never_launched_and_never_blamed(tmp_path):
     finding = found(world, question(8))
     assert finding.culprit.subject == "p6"
     assert finding.position == 6
-    assert len(set(world.launched)) == len(world.launched) <= 2 + 1 + 2
+    assert len(set(world.launched)) == len(world.launched) - 1 <= 2 + 1 + 1
+    assert world.launched.count("HEAD") == 2, "the last change that has an effect fails at the bad end itself"
 
 
 # -- endpoints ----------------------------------------------------------------------------------------------------
@@ -481,7 +506,7 @@ def test_a_patch_that_breaks_only_with_a_flag(tmp_path):
     assert [change.subject for change in finding.candidates] == ["p4", "eagle"]
     assert statuses(finding)[Claim.ALONE_BAD] == "confirmed"
     assert any(name.startswith("HEAD with queue at 3 of 6") for name in world.launched)
-    assert len(world.launched) <= 14
+    assert len(world.launched) <= 15
 
 
 def test_a_flag_and_a_patch_that_each_break_it_are_both_named(tmp_path):

@@ -24,7 +24,7 @@ ENDS = 2
 PROOF = 2
 """Launches for the proof, at most: the search's own launches of culprit and parent count, and those of the ends."""
 TWICE = 1
-"""The bad end of a range of one change, where a failure is taken at its word: it is launched again."""
+"""The bad end, where the last change is guilty and a failure is taken at its word: its proof takes one launch less."""
 _RECENT = 20
 
 
@@ -97,11 +97,10 @@ def forecast(question: Question, *, store: Store, box: str) -> Forecast:
     if len(axes) > 1:
         search.append(_corners(question, axes=len(axes)))
     took = _seconds(question, store=store, box=box)
-    besides = ENDS + min(PROOF, len(question.timeline.changes) - 1)
+    twice = TWICE if question.rates.kind == "deterministic" and not question.bad_when else 0
+    besides = ENDS + min(PROOF, len(question.timeline.changes) - 1 + twice)
     if question.bad_when:
         besides += SPREAD_LAUNCHES - 1
-    elif len(question.timeline.changes) == 1 and question.rates.kind == "deterministic":
-        besides += TWICE
     return Forecast(
         axes=axes,
         expected=besides + sum(plan.expected for plan in search),

@@ -139,10 +139,10 @@ class _Bisection:
         while True:
             line = search_line(self.course, self.ground, suspects, held=held)
             guilt = replace(self._found(line) or self._band(line, held=held), needed=needed)
-            proof = self._proof(guilt)
-            if guilt.sure and not self._failed_twice():
+            if guilt.sure and not self._fails_again(guilt):
                 self._doubt_all()
                 continue
+            proof = self._proof(guilt)
             if not guilt.sure or not doubtful(proof) or self.course.spent:
                 return guilt
             if guilt.changes not in self._doubted and self._gives_way(guilt, proof):
@@ -159,18 +159,22 @@ class _Bisection:
         stop, parent = line.stops[line.answer.culprit], line.stops[line.answer.culprit - 1]
         return _Guilt(answer=line.answer, changes=line.changes(line.answer.culprit), stop=stop, parent=parent)
 
-    def _failed_twice(self) -> bool:
-        """Launch the only failure again: it may be an accident.
+    def _fails_again(self, guilt: _Guilt) -> bool:
+        """Whether an end that alone shows the culprit's failure fails once more: the first time may be an accident.
 
-        A range of one change has no other point that fails; in a longer one there is the culprit's own, or it alone.
+        That is so for the last change of a range (for the first one, where a repair is sought). Any other culprit was
+        seen to fail at a point of its own, after the end that began it all.
         """
-        failed = [seen for seen in self.course.evidence() if seen.observation is Observation.BAD]
-        once = (
-            len(failed) == 1 and failed[0].trial is not None and failed[0].trial.record and not failed[0].trial.reused
-        )
+        fix = self.question.fix
+        failing, claimed = (guilt.parent, Observation.GOOD) if fix else (guilt.stop, Observation.BAD)
+        end = self.ground.end(bad=not fix)
+        if failing is None or failing.content != end.content:
+            return True
+        failed = [seen.trial for seen in self.course.evidence() if seen.spot.content == end.content and seen.trial]
+        once = len(failed) == 1 and failed[0].record and not failed[0].reused
         if not once or self.course.rates.kind != "deterministic" or self.course.spent:
             return True
-        return self.course.look(failed[0].spot, purpose="proof").observation is not Observation.GOOD
+        return self.course.look(end, purpose="proof").observation is not opposite(claimed)
 
     def _certain(self, answer: SetAnswer, *, held: On = frozenset()) -> On:
         """The first set without the changes that may be bystanders in it; empty where that is not known to break.
