@@ -89,6 +89,8 @@ def test_memory_that_is_booked_to_a_stranger(gpus: FakeGpus) -> None:
     [
         ("No module named 'torch'", "the interpreter that has torch"),
         ("Torch not compiled with CUDA enabled", "built for the CPU"),
+        ("no kernel image is available for execution on the device", "not built for this GPU"),
+        ("The NVIDIA driver on your system is too old (found version 11040).", "a newer driver"),
         ("CUDA error: unknown error", "nvidia-smi on the box"),
     ],
 )
@@ -102,7 +104,7 @@ def test_a_program_that_ends_at_once_is_told_by_its_last_words(gpus: FakeGpus, s
 
 
 def test_programs_that_hang_are_ended(gpus: FakeGpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE_SIGNALS", 2)
+    monkeypatch.setattr(module, "PATIENCE_S", 2.0)
     found = checked(gpus, HANGS, HANGS)
     assert failed(found) == {"allocation", "out of memory"}
     assert found["allocation"].detail == "two minutes passed before it had allocated: loading"
@@ -127,3 +129,46 @@ def test_a_box_without_gpus_is_one_failed_check(tmp_path: Path) -> None:
         (check,) = gpu_check(box, new_id=lambda: "x").checks
     assert not check.ok
     assert "pynvml" in check.detail or "NVML" in check.detail
+
+
+NVIDIA_SMI = """\
+#!/bin/sh
+case $1 in
+*=index) echo 0 ;;
+*driver_version) echo 580.1 ;;
+*utilization.gpu) echo "0, GPU-0, Fake RTX, 98304, $(cat {file}), 0" ;;
+esac
+"""
+
+
+def test_nvidia_smi_which_is_asked_seldom_shows_the_allocation_too(tmp_path: Path) -> None:
+    used, program = tmp_path / "used", tmp_path / "bin" / "nvidia-smi"
+    used.write_text("1")
+    program.parent.mkdir()
+    program.write_text(NVIDIA_SMI.format(file=used))
+    program.chmod(0o755)
+    allocate = (
+        "import time; time.sleep(1.2)\n"
+        f"open({str(used)!r}, 'w').write('4500'); print('allocated', flush=True)\n"
+        f"import signal; signal.pause()"
+    )
+    prefix = ("env", f"PATH={program.parent}:{os.environ['PATH']}")
+    names = (f"check-{number}" for number in itertools.count())
+    settings = settings_for(tmp_path, prefix=prefix, lease_directory=str(tmp_path / "l"), gpu_budget_s=0.1)
+    with leased(settings, tmp_path) as box:
+        found = {
+            check.check: check
+            for check in gpu_check(box, new_id=lambda: next(names), allocate=allocate, exhaust=RUNS_OUT).checks
+        }
+    assert found["allocation"].ok, found
+    assert "4.39 GiB more in use" in found["allocation"].detail
+    assert "nvidia-smi is too slow" in found["whose it is"].detail
+
+
+def test_the_advice_that_torch_puts_behind_an_error_is_not_taken_for_it(gpus: FakeGpus) -> None:
+    said = "torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device"
+    lines = (
+        f"Traceback (most recent call last):\n  File x\n{said}\nCompile with `TORCH_USE_CUDA_DSA` to enable assertions."
+    )
+    found = checked(gpus, f"raise SystemExit({lines!r})", RUNS_OUT)
+    assert found["allocation"].detail == f"the program ended before it had allocated: {said}"

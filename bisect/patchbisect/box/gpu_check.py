@@ -5,6 +5,8 @@ Runs where a GPU is, with the server's own Python and its torch; everything it s
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,12 +19,19 @@ ALLOCATED_GB = 4.0
 CONTEXT_GB = 1.5
 """A CUDA context with torch's kernels takes up to so much beside what was asked for."""
 TOLERANCE_GB = 0.1
-PATIENCE_SIGNALS = 240
-"""About two minutes of signals: torch's import and the first CUDA call on a slow disk."""
-SETTLED_SIGNALS = {"nvml": 4, "nvidia-smi": 16}
-"""So many after the allocation a reading of it must be among them: NVML is asked with each, nvidia-smi every 5 s."""
+PATIENCE_S = 120.0
+"""torch's import and the first CUDA call, on a slow disk and a machine with many GPUs."""
+SETTLED_S = {"nvml": 2.0, "nvidia-smi": 12.0}
+"""So long after the allocation a reading of it is there: NVML is asked twice a second, nvidia-smi every 5 s."""
 DONE = b"allocated"
-STRANGER = "if that is this very check: a container with pids of its own; run it with --pid=host"
+REMEDIES = {
+    b"No module named 'torch'": "set `python` of the box to the interpreter that has torch",
+    b"not compiled with CUDA": "that torch is built for the CPU: set `python` of the box to that of the server",
+    b"no kernel image": "that torch is not built for this GPU: a newer one, or one for a newer CUDA, is needed",
+    b"driver on your system is too old": "that torch needs a newer driver, or another torch is needed",
+}
+"""By what torch says."""
+REMEDY_CLEAN = "end what holds the GPUs; where they cannot be read: invoke doctor"
 
 ALLOCATE = f"""
 import time, torch
@@ -53,7 +62,7 @@ def gpu_check(box: Box, *, new_id: Callable[[], str], allocate: str = ALLOCATE, 
     """Needs the lease, and a clean box. Takes half a minute, and the first GPU of the box. Raises BoxError."""
     clean = box.prove_clean()
     if not clean.clean:
-        return GpuCheck((Check("clean", False, "; ".join(clean.faults), "end what holds the GPUs"),), b"", None)
+        return GpuCheck((Check("clean", False, "; ".join(clean.faults), REMEDY_CLEAN),), b"", None)
     facts = box.hello()
     if not facts.gpus:
         return GpuCheck((Check("GPUs", False, f"none can be read: {facts.gpu_why}", "invoke doctor"),), b"", None)
@@ -73,12 +82,18 @@ def _start(box: Box, facts: BoxFacts, launch_id: str, program: str) -> Run:
 def _allocation(box: Box, facts: BoxFacts, *, launch_id: str, program: str) -> tuple[Check, ...]:
     """What a known allocation adds, whether it is known as ours, and whether it is given back after a kill."""
     run = _start(box, facts, launch_id, program)
-    log, exited = _hear(run, settled=SETTLED_SIGNALS[facts.gpu_source])
+    log, exited = _hear(run, settled_s=SETTLED_S[facts.gpu_source])
     used = _used(run, facts.gpus[0].index)
     report = run.stop(0.0)
-    whose = "; ".join(report.box_changed) or "nobody else came to the GPUs"
-    ours = Check("whose it is", not report.box_changed, whose, "" if not report.box_changed else STRANGER)
-    return _allocated(log, exited, used), ours, _given_back("after a kill", report)
+    return _allocated(log, exited, used), _whose(facts, report), _given_back("after a kill", report)
+
+
+def _whose(facts: BoxFacts, report: StopReport) -> Check:
+    if report.box_changed:
+        return Check("whose it is", False, "; ".join(report.box_changed), "end it, or name other `gpus` for the box")
+    if facts.gpu_source != "nvml":
+        return Check("whose it is", True, "not looked at while it ran: nvidia-smi is too slow for that")
+    return Check("whose it is", True, "nobody else came to the GPUs")
 
 
 def _allocated(log: bytes, exited: Exited | None, used: Sequence[float]) -> Check:
@@ -104,7 +119,7 @@ def _exhaustion(
     box: Box, facts: BoxFacts, *, launch_id: str, program: str
 ) -> tuple[tuple[Check, Check], bytes, Exited | None]:
     run = _start(box, facts, launch_id, program)
-    log, exited = _hear(run, settled=0)
+    log, exited = _hear(run)
     report = run.stop(0.0)
     right = exited is not None and exited.exit_code != 0 and b"out of memory" in log.lower()
     said = _last_line(log) if exited else f"memory did not run out within two minutes: {_last_line(log)}"
@@ -112,18 +127,21 @@ def _exhaustion(
     return (ran_out, _given_back("after that", report)), log, exited
 
 
-def _hear(run: Run, *, settled: int) -> tuple[bytes, Exited | None]:
-    """Listen to its end, or for ``settled`` signals after it said that it is done, or until patience is over."""
-    log, since, signals = b"", 0, 0
+def _hear(run: Run, *, settled_s: float | None = None) -> tuple[bytes, Exited | None]:
+    """Listen to its end, or for ``settled_s`` after it said that it is done, or until patience is over."""
+    log = b""
+    began = time.monotonic()
+    done: float | None = None
     for item in run.events():
+        now = time.monotonic()
         if isinstance(item, LogChunk):
             log += item.data
-        elif isinstance(item, Signals):
-            signals += 1
-            since += DONE in log
-        else:
+        elif not isinstance(item, Signals):
             return log, item
-        if signals > PATIENCE_SIGNALS or (settled and since >= settled):
+        if done is None and DONE in log:
+            done = now
+        settled = done is not None and settled_s is not None and now - done >= settled_s
+        if settled or now - began > PATIENCE_S:
             break
     return log, None
 
@@ -134,13 +152,13 @@ def _used(run: Run, index: int) -> list[float]:
 
 
 def _mend(log: bytes) -> str:
-    if b"No module named 'torch'" in log:
-        return "set `python` of the box to the interpreter that has torch"
-    if b"not compiled with CUDA" in log:
-        return "that torch is built for the CPU: set `python` of the box to the interpreter of the server"
-    return "invoke doctor, and nvidia-smi on the box"
+    return next(
+        (remedy for said, remedy in REMEDIES.items() if said in log), "invoke doctor, and nvidia-smi on the box"
+    )
 
 
 def _last_line(log: bytes) -> str:
+    """The last that names an error, for torch has advice behind it; else the last."""
     lines = log.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1][:300] if lines else "it printed nothing"
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    return (errors or lines or ["it printed nothing"])[-1][:300]
