@@ -509,6 +509,29 @@ def test_a_patch_that_breaks_only_with_a_flag(tmp_path):
     assert len(world.launched) <= 15
 
 
+def test_one_launch_that_lies_makes_no_pair_of_a_culprit_and_another_axis(tmp_path):
+    """The variable counts as needed, since all the rest of the bad end passed without it: once, by accident."""
+    rule = scripted({"clean with queue and flags of HEAD": [READY]}, lambda at: FAILS if "p4" in slugs(at) else READY)
+    world = World.at(tmp_path, rule)
+    finding = found(world, across(GOOD, BAD))
+    assert finding.answer is AnswerKind.FOUND
+    assert finding.culprit.subject == "p4"
+    assert not finding.assumed_deterministic
+
+
+def test_a_set_across_axes_is_launched_without_a_change_that_one_launch_alone_shows_to_be_needed(tmp_path):
+    def rule(at):
+        return FAILS if at.flags["mem"] == "0.9" and at.env["NCCL"] == "PHB" else READY
+
+    world = World.at(tmp_path, rule)
+    finding = found(world, across(GOOD, BAD))
+    assert [change.subject for change in finding.candidates] == ["mem", "NCCL"]
+    assert finding.assumed_deterministic
+    assert [step.trial.point.name for step in finding.steps if step.purpose == "proof again"] == [
+        "clean with flag mem alone"
+    ]
+
+
 def test_a_flag_and_a_patch_that_each_break_it_are_both_named(tmp_path):
     def rule(at):
         return FAILS if "p4" in slugs(at) or at.flags.get("eagle") else READY

@@ -130,9 +130,33 @@ class _Bisection:
                     self.course.notify(f"guilty axis: {axis}")
                     held = self.ground.everything - mine - elsewhere
                     parts.append(self._inside(tuple(sorted(mine)), held=held, needed=corner - mine))
-            found.append(_joined(parts))
+            whole = _joined(parts)
+            if len(parts) > 1 and whole.sure and not self._each_needed(whole.changes):
+                self._doubt_all()
+                return self._across(axes)
+            found.append(whole)
         guilt = replace(found[0], others=tuple(other.changes for other in found[1:] if other.sure))
         return self._report(guilt)
+
+    def _each_needed(self, changes: On) -> bool:
+        """Whether no change of a set across axes is a bystander: all others of the set passed without it, twice.
+
+        An axis counts as needed because of a single launch without it, and that may have passed by accident. Where no
+        second one did, the others are launched without that change.
+        """
+        for change in sorted(changes) if self.course.rates.kind == "deterministic" else ():
+            others = changes - {change}
+            passed = [
+                seen
+                for seen in self.course.evidence()
+                if seen.observation is Observation.GOOD and seen.spot.on & changes == others
+            ]
+            spot = self.ground.spot(others)
+            if len(passed) > 1 or spot.unbuildable or self.course.spent:
+                continue
+            if self.course.look(spot, purpose="proof again").observation is Observation.BAD:
+                return False
+        return True
 
     def _inside(self, suspects: tuple[int, ...], *, held: On = frozenset(), needed: On = frozenset()) -> _Guilt:
         """What is to blame among ``suspects``, with ``held`` made, of which ``needed`` is guilty too."""
