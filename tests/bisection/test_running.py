@@ -519,6 +519,16 @@ def test_one_launch_that_lies_makes_no_pair_of_a_culprit_and_another_axis(tmp_pa
     assert not finding.assumed_deterministic
 
 
+def test_axes_are_parted_again_once_launches_are_seen_to_err(tmp_path):
+    """The variable seems needed, by accident; then, inside the queue, the proof errs and is seen to."""
+    lies = {"clean with queue and flags of HEAD": [READY], "HEAD without 0004-p4": [FAILS]}
+    world = World.at(tmp_path, scripted(lies, lambda at: FAILS if "p4" in slugs(at) else READY))
+    finding = found(world, across(GOOD, BAD))
+    assert finding.answer is AnswerKind.FOUND
+    assert finding.culprit.subject == "p4"
+    assert statuses(finding) == ALL_CONFIRMED
+
+
 def test_a_set_across_axes_is_launched_without_a_change_that_one_launch_alone_shows_to_be_needed(tmp_path):
     def rule(at):
         return FAILS if at.flags["mem"] == "0.9" and at.env["NCCL"] == "PHB" else READY

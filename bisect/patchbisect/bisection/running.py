@@ -113,9 +113,13 @@ class _Bisection:
         return axes
 
     def _across(self, axes: Mapping[Axis, On]) -> Finding:
-        """Each axis wholly good or wholly bad first, then inside the guilty ones with the others at the bad end."""
+        """Each axis wholly good or wholly bad first, then inside the guilty ones with the others at the bad end.
+
+        Where verdicts turn out to err on the way, what parted the axes may have erred too: they are parted again.
+        """
         self.course.notify(f"the ends differ in {', '.join(axes)}: finding out which of these matters")
         corners = search_sets(self.course, self.ground, tuple(axes.values()), purpose="axes")
+        parted_by = self.course.rates.kind
         if not corners.sets:
             return self._report(_Guilt(answer=corners.answer, changes=self.ground.everything, sure=False))
         if not (corner := self._certain(corners)):
@@ -133,6 +137,7 @@ class _Bisection:
             whole = _joined(parts)
             if len(parts) > 1 and whole.sure and not self._each_needed(whole.changes):
                 self._doubt_all()
+            if parted_by == "deterministic" != self.course.rates.kind:
                 return self._across(axes)
             found.append(whole)
         guilt = replace(found[0], others=tuple(other.changes for other in found[1:] if other.sure))
