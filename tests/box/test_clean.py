@@ -122,7 +122,7 @@ def test_a_gpu_whose_memory_nvidia_smi_does_not_tell_is_a_fault(tmp_path: Path) 
 
 @pytest.mark.parametrize("lacks", [True, False])
 def test_where_nvml_refuses_no_installation_of_it_is_advised(lacks: bool) -> None:
-    gpus = cast(Gpus, SimpleNamespace(why="NVML: Insufficient Permissions", lacks_pynvml=lacks))
+    gpus = cast(Gpus, SimpleNamespace(why="NVML: Insufficient Permissions", lacks_pynvml=lacks, absent=[]))
     assert ("pip install" in unreadable(gpus)) is lacks
 
 
@@ -132,6 +132,16 @@ def test_only_the_gpus_of_this_box_count(tmp_path: Path, gpus: FakeGpus, colleag
     with leased(settings, tmp_path) as box:
         assert box.prove_clean().clean
         assert [gpu.index for gpu in box.hello().gpus] == [1]
+
+
+def test_a_gpu_that_the_settings_name_and_the_machine_lacks_is_a_fault(tmp_path: Path, gpus: FakeGpus) -> None:
+    settings = settings_for(tmp_path, agent_python=str(gpus.python), gpus=(1, 7), lease_directory=str(tmp_path / "l"))
+    with leased(settings, tmp_path) as box:
+        (fault,) = box.prove_clean().faults
+        told = next(check for check in box.doctor() if check.check == "GPUs")
+    assert fault == "this machine has no GPU 7, which `gpus` of the box names"
+    assert (told.ok, told.detail) == (False, fault)
+    assert "correct `gpus` of the box" in told.remedy
 
 
 def test_memory_that_does_not_come_back_is_told_by_stop(rig: Box, gpus: FakeGpus) -> None:

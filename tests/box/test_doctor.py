@@ -77,6 +77,14 @@ def test_too_few_open_files_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "nofile" in found["remedy"]
 
 
+def test_a_box_that_names_gpus_of_a_machine_without_any_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_box, "device_files", list)
+    (found,) = on_box._gpus("", {"gpus": [0, 1]})
+    assert not found["ok"]
+    assert found["detail"] == "none on this machine, and the box names 0, 1"
+    assert "`gpus` of the box" in found["remedy"]
+
+
 def test_launches_are_listed(box: Box) -> None:
     run = launch(box, "--line", "up", "--end", "hang", keep=True)
     listen(run, until=until_log(b"up"))

@@ -178,6 +178,8 @@ def began_at(run: RunDir) -> float:
 
 def unreadable(gpus: Gpus) -> str:
     """Memory that nobody can read may be full: that is not clean."""
+    if gpus.absent:
+        return gpus.why
     remedy = ": pip install nvidia-ml-py for the agent's Python" if gpus.lacks_pynvml else ""
     return f"the GPUs of this machine cannot be read ({gpus.why}){remedy}"
 

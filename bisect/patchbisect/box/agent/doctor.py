@@ -120,9 +120,14 @@ def _warm(directory: str, box: Json) -> Iterator[Json]:
 def _gpus(directory: str, box: Json) -> Iterator[Json]:
     gpus = Gpus(box["gpus"])
     found = gpus.read()
-    if not device_files() and not found:
+    if gpus.absent:
+        yield _fault("GPUs", gpus.why, "correct `gpus` of the box; has one fallen off (dmesg)?")
+    elif not device_files() and not found and box["gpus"]:
+        remedy = "leave `gpus` of the box out, or start the container with GPUs"
+        yield _fault("GPUs", f"none on this machine, and the box names {', '.join(map(str, box['gpus']))}", remedy)
+    elif not device_files() and not found:
         yield _right("GPUs", "none on this machine")
-    elif gpus.source == "none" or not found:
+    elif gpus.source == "none" or gpus.incomplete or not found:
         remedy = "pip install nvidia-ml-py there" if gpus.lacks_pynvml else "look at what `nvidia-smi -q` says there"
         yield _fault("GPUs", f"there are some, but they cannot be read: {gpus.why}", remedy)
     elif gpus.source == "nvidia-smi":

@@ -76,6 +76,8 @@ class Gpus:
         self.lacks_pynvml = False
         self.incomplete = False
         """Whether the last reading broke off: then a GPU that is missing from it may be there, and full."""
+        self.absent: list[int] = []
+        """Those of ``wanted`` that the last reading, which was whole, did not have."""
         self._nvml = self._open_nvml()
         self.source = "nvml" if self._nvml else "nvidia-smi" if self._open_smi() else "none"
 
@@ -130,8 +132,15 @@ class Gpus:
 
     def read(self) -> list[Gpu]:
         """One reading of each GPU. A GPU that fell off the bus is missing from it, and ``why`` says so."""
-        if self.source == "nvidia-smi":
-            return self._read_smi()
+        found = self._read_smi() if self.source == "nvidia-smi" else self._read_through_nvml()
+        known = self.source != "none" and not self.incomplete
+        self.absent = sorted(self._wanted - {gpu.number for gpu in found}) if known else []
+        if self.absent:
+            self.incomplete = True
+            self.why = f"this machine has no GPU {', '.join(map(str, self.absent))}, which `gpus` of the box names"
+        return found
+
+    def _read_through_nvml(self) -> list[Gpu]:
         found: list[Gpu] = []
         self.incomplete = False
         if self._nvml:
