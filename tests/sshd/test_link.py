@@ -13,7 +13,6 @@ import pytest
 
 from patchbisect.box import Box, BoxSettings, open_box, ssh_files
 from patchbisect.box.failures import LinkLost, Unreachable
-from patchbisect.errors import BoxError
 from tests.box.lab import launch
 from tests.sshd.openssh import Proxy, Sshd, free_port, make_key, running
 
@@ -195,8 +194,10 @@ def test_a_proxy_command_that_fails_is_told_with_its_own_words(
     settings: BoxSettings, home: Path, command: str, said: str
 ) -> None:
     through(home, command)
-    with pytest.raises(BoxError, match=f"its ProxyCommand says: .*{said}"):
-        hello(settings, home)
+    slow_to_give_up = dataclasses.replace(settings, link_timeout_s=3600.0)  # its end is noticed, not waited for
+    with pytest.raises(LinkLost, match=f"ProxyCommand to .* ended .*; its ProxyCommand says: .*{said}") as caught:
+        hello(slow_to_give_up, home)
+    assert "try it by hand: ssh -- rig" in caught.value.remedy
 
 
 def test_an_ipv6_address_is_a_host(settings: BoxSettings, tmp_path: Path, home: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shlex
 import socket
 import threading
 import time
@@ -17,6 +16,7 @@ import paramiko
 
 from patchbisect.box.failures import LinkLost, Unreachable
 from patchbisect.box.ssh_config import HostSettings, hops_to, host_keys, lookup
+from patchbisect.box.ssh_proxy import ProxyCommand
 from patchbisect.box.ssh_refusals import BROKEN, Heard, Login, hung_up
 from patchbisect.errors import NO_FILES, BoxError
 
@@ -175,7 +175,7 @@ class SshLink:
         for names, key in host_keys(host):
             for known in names:
                 client.get_host_keys().add(known, key.get_name(), key)
-        heard = Heard(tunnel or self._socket(host))
+        heard = Heard(tunnel) if tunnel else self._way(host)
         login = Login(self.where, host, heard, timeout_s=self.timeout_s, worked=self._connected_before)
         try:
             client.connect(
@@ -199,9 +199,13 @@ class SshLink:
             raise
         return client
 
-    def _socket(self, host: HostSettings) -> socket.socket | paramiko.ProxyCommand:
+    def _way(self, host: HostSettings) -> Heard:
         if host.proxy_command:
-            return paramiko.ProxyCommand(shlex.join(["sh", "-c", f"exec {host.proxy_command}"]))  # as OpenSSH does it
+            proxy = ProxyCommand(host.proxy_command)
+            return Heard(proxy.socket, proxy)
+        return Heard(self._socket(host))
+
+    def _socket(self, host: HostSettings) -> socket.socket:
         where = f"{host.hostname}:{host.port}"
         try:
             return socket.create_connection((host.hostname, host.port), timeout=self.timeout_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ import paramiko
 
 from patchbisect.box.failures import LinkLost, Unreachable
 from patchbisect.box.ssh_config import HostSettings
+from patchbisect.box.ssh_proxy import ProxyCommand
 from patchbisect.errors import BoxError
 
 BROKEN = (OSError, EOFError, paramiko.SSHException)
@@ -24,19 +24,20 @@ TURNED_AWAY = {
 
 
 class Heard:
-    """A socket, or what stands for one, that keeps the first bytes of the other side."""
+    """A socket, or what stands for one, that keeps the first bytes of the other side; ``proxy`` may be behind it."""
 
-    def __init__(self, way: Any) -> None:
-        self.way = way
+    def __init__(self, way: Any, proxy: ProxyCommand | None = None) -> None:
+        self._way = way
+        self.proxy = proxy
         self._first = b""
 
     def recv(self, size: int) -> bytes:
-        data: bytes = self.way.recv(size)
+        data: bytes = self._way.recv(size)
         self._first += data[: KEPT_BYTES - len(self._first)]
         return data
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.way, name)
+        return getattr(self._way, name)
 
     @property
     def lines(self) -> list[str]:
@@ -47,15 +48,13 @@ class Heard:
         """A server may say something else before its banner (RFC 4253, 4.2)."""
         return any(line.startswith("SSH-") for line in self.lines)
 
+    def close(self) -> None:
+        self._way.close()
+        self.complaint()
+
     def complaint(self) -> str:
-        """What a ProxyCommand that was ended has on standard error; what it left running may still hold that open."""
-        if not isinstance(self.way, paramiko.ProxyCommand):
-            return ""
-        stream = self.way.process.stderr
-        assert stream is not None
-        os.set_blocking(stream.fileno(), False)
-        said: bytes = stream.read() or b""
-        return said.decode("utf-8", "replace").strip()[-300:]
+        """What the ProxyCommand said on standard error, which ends it."""
+        return self.proxy.end() if self.proxy else ""
 
 
 def hung_up(where: str, host: HostSettings) -> LinkLost:
@@ -149,6 +148,8 @@ class Login:
             return self._lost(
                 f"{self.who}: the connection broke while it was made{why}", f"if it stays so, {self._try_it}"
             )
+        if self.heard.proxy:
+            return self._lost(f"the ProxyCommand to {self.who} ended before a word of SSH", self._try_it)
         return hung_up(self.where, self.host)
 
     def _wrong(self, message: str, remedy: str) -> Unreachable:
