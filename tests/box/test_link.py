@@ -198,3 +198,13 @@ def test_what_the_box_has_too_little_of_is_told_with_a_remedy(number: int, said:
     assert told is not None
     assert said in told["message"]
     assert remedy in told["remedy"]
+
+
+def test_a_python_that_may_not_be_run_is_told(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("")
+    settings = settings_for(tmp_path, python=str(python))
+    with open_box("x", settings, state=tmp_path) as box, pytest.raises(Unreachable) as caught:
+        box.hello()
+    assert caught.value.message == f"box x: {python} cannot be run there: Permission denied"
+    assert "`python` or `agent-python` of the box" in caught.value.remedy

@@ -118,6 +118,9 @@ class Conversation:
             return Unreachable(f"{where}: {python} cannot start there: too many open files", remedy=MORE_FILES)
         if "not found" in said and Path(python).name in said:
             return Unreachable(f"{where}: there is no {python} there", remedy=OTHER_PYTHON)
+        if said.endswith("(exit code 126)") and Path(python).name in said:  # the shell's: it is there, and no program
+            why = said.rpartition(" (exit")[0].rpartition(": ")[2]
+            return Unreachable(f"{where}: {python} cannot be run there: {why}", remedy=OTHER_PYTHON)
         return LinkLost(f"{where}: {said}") if said else LinkLost(lost.message, remedy=SILENT_LOGIN)
 
     def _line(self) -> bytes:
