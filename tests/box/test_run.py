@@ -42,8 +42,9 @@ def test_death_by_a_signal_is_told_as_subprocess_does(box: Box) -> None:
 
 
 def test_a_program_that_is_not_there_is_found_before_the_launch(box: Box) -> None:
-    with pytest.raises(CannotLaunch, match="No such file"):
+    with pytest.raises(CannotLaunch, match="No such file") as caught:
         box.start(LaunchSpec("gone", ("/no/such/python", "-m", "sglang.launch_server")))
+    assert "correct `python` of the box" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

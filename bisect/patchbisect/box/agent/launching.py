@@ -110,8 +110,14 @@ class Launcher:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 if supervisor is not None:
                     supervisor.wait(SUPERVISOR_ENDS_S)
-            kind = "not-warm" if order["warm"] else "no-program" if says_no_program(said, order) else "os"
-            raise Refused(kind, f"the server could not be started on the box: {said['error']}")
+            message = f"the server could not be started on the box: {said['error']}"
+            if order["warm"]:
+                raise Refused("not-warm", message)
+            if says_no_program(said, order):
+                raise Refused(
+                    "no-program", message, "correct `python` of the box: it is the server's interpreter there"
+                )
+            raise Refused("os", message, "invoke doctor looks the box over")
         if not said["ok"]:  # an agent that was killed started one just before us: it has not written its state yet
             wait_for(lambda: run.exists)
 
