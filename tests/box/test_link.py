@@ -17,7 +17,7 @@ from patchbisect.box import Box, BoxSettings, open_box
 from patchbisect.box.agent.base import locked, shortage
 from patchbisect.box.agent.rundir import RunDir
 from patchbisect.box.conversation import BOOT, FILES
-from patchbisect.box.failures import NoSuchLaunch, Unreachable
+from patchbisect.box.failures import LinkLost, NoSuchLaunch, Unreachable
 from patchbisect.box.link import ProcessChannel
 from patchbisect.errors import BoxError, UsageError
 from tests.box.lab import launch, leased, listen, settings_for
@@ -208,3 +208,20 @@ def test_a_python_that_may_not_be_run_is_told(tmp_path: Path) -> None:
         box.hello()
     assert caught.value.message == f"box x: {python} cannot be run there: Permission denied"
     assert "`python` or `agent-python` of the box" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("login", "said"),
+    [
+        ("echo 'This account is not available.'; exit 1", "This account is not available. (exit code 1)"),
+        ("echo 'no login today' >&2; exit 3", "no login today (exit code 3)"),
+    ],
+)
+def test_a_login_that_runs_no_commands_is_told_with_its_words(tmp_path: Path, login: str, said: str) -> None:
+    with (
+        open_box("x", settings_for(tmp_path, prefix=("sh", "-c", login)), state=tmp_path) as box,
+        pytest.raises(LinkLost) as caught,
+    ):
+        box.hello()
+    assert caught.value.message == f"box x: no agent came of the login: {said}"
+    assert "login shell" in caught.value.remedy

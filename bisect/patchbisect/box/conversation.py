@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shlex
@@ -19,6 +20,7 @@ AGENT = json.dumps(FILES, sort_keys=True).encode()
 AGENT_ID = hashlib.sha256(AGENT).hexdigest()[:12]
 HEARTBEAT_S = 5.0
 SILENT_LOGIN = "if it stays so: does a start-up file of the shell there wait for something, or is its disk very slow?"
+NO_SHELL = "if it stays so: may this user run commands there (login shell, start-up files), and is the prefix right?"
 OTHER_PYTHON = "set `python` or `agent-python` of the box to a Python 3.9 or newer"
 MORE_FILES = "allow more on the box (ulimit -n, limits.conf, docker run --ulimit nofile=65535)"
 REMEDIES = {
@@ -87,18 +89,19 @@ class Conversation:
 
     def _start_agent(self, python: str, directory: str) -> None:
         words = ["-I", "-c", BOOT, directory, AGENT_ID, str(len(AGENT))]
-        self._channel.write(f"exec {path_word(python)} {' '.join(map(shlex.quote, words))}\n".encode())
+        with contextlib.suppress(LinkLost):  # a login that has ended already says why when it is read
+            self._channel.write(f"exec {path_word(python)} {' '.join(map(shlex.quote, words))}\n".encode())
         if self._first_line(python) == "need":
             self._channel.write(AGENT)
             self._first_line(python)
 
     def _first_line(self, python: str) -> str:
-        skipped = 0
+        skipped, line = 0, b""
         while skipped < NOISE_LIMIT:
             try:
                 line = self._line()
             except LinkLost as lost:
-                raise self._unfit(python, lost) from None
+                raise self._unfit(python, lost, printed=self._buffer or line) from None
             if line == b"patchbisect need agent":
                 return "need"
             if is_greeting(line):
@@ -106,8 +109,8 @@ class Conversation:
             skipped += len(line)
         raise Unreachable(f"box {self._name}: the login prints without end", remedy="make its shell start-up quiet")
 
-    def _unfit(self, python: str, lost: LinkLost) -> BoxError:
-        """Say what stopped the agent from starting, from what ``sh`` and Python said."""
+    def _unfit(self, python: str, lost: LinkLost, *, printed: bytes) -> BoxError:
+        """Say what stopped the agent from starting, from what ``sh`` and Python said, or the login ``printed`` last."""
         said = self._channel.complaint()
         where = f"box {self._name}"
         if "patchbisect: " in said:
@@ -121,7 +124,10 @@ class Conversation:
         if said.endswith("(exit code 126)") and Path(python).name in said:  # the shell's: it is there, and no program
             why = said.rpartition(" (exit")[0].rpartition(": ")[2]
             return Unreachable(f"{where}: {python} cannot be run there: {why}", remedy=OTHER_PYTHON)
-        return LinkLost(f"{where}: {said}") if said else LinkLost(lost.message, remedy=SILENT_LOGIN)
+        if said:
+            words = [*printed.decode("utf-8", "replace")[-300:].split(), *said.split()]
+            return LinkLost(f"{where}: no agent came of the login: {' '.join(words)}", remedy=NO_SHELL)
+        return LinkLost(lost.message, remedy=SILENT_LOGIN)
 
     def _line(self) -> bytes:
         while b"\n" not in self._buffer:
