@@ -49,6 +49,27 @@ def test_a_number_is_bisected_although_everything_starts(tmp_path):
     assert str(finding.target) == "kv_tokens < 950000"
 
 
+@pytest.mark.parametrize(
+    ("condition", "fix", "said"),
+    [
+        ("kv_tokens < 950000", False, "lowers kv_tokens from 999600 to 899500 (asked: < 950000)"),
+        ("kv_tokens > 950000", True, "lowers kv_tokens from 999600 to 899500 (asked: > 950000)"),
+    ],
+)
+def test_a_culprit_by_number_is_said_to_move_the_number(tmp_path, condition, fix, said):
+    finding = found(World.at(tmp_path, sized), question(bad_when=Threshold.parse(condition), fix=fix))
+    assert finding.reason == f"patch 0005-p5 (Change p5) {said}: necessary, and sufficient alone"
+
+
+def test_culprits_by_number_that_only_together_do_it(tmp_path):
+    world = World.at(tmp_path, lambda at: tokens(800 if {"p2", "p6"} <= slugs(at) else 1000))
+    finding = found(world, question(bad_when=Threshold.parse("kv_tokens < 900")))
+    assert finding.reason == (
+        "patch 0002-p2 (Change p2) and patch 0006-p6 (Change p6) lower kv_tokens only together from 1000 to 800 "
+        "(asked: < 900), and without them the bad end is good by its number"
+    )
+
+
 def test_a_threshold_within_what_one_point_moves_by_itself_is_refused(tmp_path):
     noise = iter([0, 60_000, -60_000, 0])
     finding = found(World.at(tmp_path, lambda at: sized(at, next(noise))), question(bad_when=SMALL))

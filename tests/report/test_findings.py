@@ -153,10 +153,27 @@ def test_a_number_stands_with_its_threshold_and_beside_each_launch(tmp_path: Pat
     Console(file=out, width=200).print(text.finding_page(finding))
     said = {"bad": "ready, kv_tokens 800000", "good": "ready, kv_tokens 1000000"}
     assert [row.verdict for row in made.trials] == [said[row.observation] for row in made.trials]
-    assert dict(made.facts)["Fails with"] == said["bad"]
+    assert dict(made.facts)["Bad with"] == said["bad"]
     for shown in (Parsed(html.rendered(made)).text, markdown.rendered(made), out.getvalue()):
         assert "kv_tokens < 900000" in shown
         assert said["good"] in shown
+
+
+def test_a_bisection_by_number_speaks_of_the_number(tmp_path: Path) -> None:
+    world, finding = number(tmp_path)
+    for trial in finding["trials"]:
+        trial["verdict"]["deciding"] = {"line": 9, "text": "The server is fired up and ready to roll!", "rank": ""}
+    out = io.StringIO()
+    Console(file=out, width=400).print(text.finding_page(finding))
+    made = markdown.rendered(page.of_finding(finding, world.store))
+    assert (
+        "lowers kv_tokens from 1000000 to 800000 (asked: < 900000): necessary, and sufficient alone" in out.getvalue()
+    )
+    for shown in (out.getvalue(), made):
+        assert "the good end with it alone: must have kv_tokens < 900000" in shown
+        assert "the bad end without it: must have kv_tokens >= 900000" in shown
+        assert not [words for words in ("breaks it", "must fail", "must pass") if words in shown]
+    assert "fired up" not in out.getvalue()
 
 
 def test_those_that_break_it_together_are_all_marked(tmp_path: Path) -> None:

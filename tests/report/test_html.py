@@ -132,7 +132,7 @@ def test_the_answer_its_proof_and_how_to_see_it_again_come_first(finding: dict[s
         for words in (
             "add 0005-print-rest",
             "UnboundLocalError: cannot access local variable 'rest_memory'",
-            "with the culprit (its own point): fails",
+            "with the culprit (its own point): must fail",
             f"invoke launch --point run:{finding['proof']['culprit_bad']['run']}",
             "Point k is point 0 with",
         )
@@ -265,7 +265,7 @@ def test_a_search_for_the_fix_speaks_of_a_fix(finding: dict[str, Any], store: St
     assert made.tone == "good"
     assert made.narrowing is not None
     assert [label.text for label in made.narrowing.labels if label.text.endswith(" left")][-1] == "1 left"
-    for words in ("Fix found", "with the fix (its own point): passes", "← fix", "Fix again", "clean (older, fails)"):
+    for words in ("Fix found", "with the fix (its own point): must pass", "← fix", "Fix again", "clean (older, fails)"):
         assert words.lower() in parsed.text.lower()
     assert "culprit" not in parsed.text.lower()
 

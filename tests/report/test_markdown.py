@@ -16,7 +16,7 @@ def finding(store: Store) -> dict[str, Any]:
 def test_the_answer_comes_first_and_long_parts_are_folded(finding: dict[str, Any], store: Store) -> None:
     text = markdown.rendered(page.of_finding(finding, store))
     assert text.startswith("## Culprit found: `add 0005-print-rest: print-rest`\n")
-    assert "- ✅ with the culprit (its own point): fails: `confirmed`" in text
+    assert "- ✅ with the culprit (its own point): must fail: `confirmed`" in text
     assert "invoke launch --point run:" in text
     assert text.count("<details>") == text.count("</details>") == 6
     assert ">    93 UnboundLocalError" in text

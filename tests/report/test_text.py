@@ -73,7 +73,7 @@ def test_a_finding_says_culprit_sureness_proof_and_how_to_see_it_again(store: St
     page = shown(text.finding_page(finding), width=200)
     assert "add 0005-print-rest: print-rest" in page
     assert "100% after 6 launches, assuming that the same point always ends the same way" in page
-    assert "the bad end without it: passes" in page
+    assert "the bad end without it: must pass" in page
     assert finding["reproduce"]["culprit"]["by_hand"] in page
     assert page.index("culprit") < page.index("proof") < page.index("culprit again")
 

@@ -92,6 +92,11 @@ class Threshold:
             )
         return cls(fact=match["fact"], relation=match["relation"], value=float(match["value"].replace("_", "")))
 
+    @property
+    def bad_above(self) -> bool:
+        """Whether it is the large numbers that are bad."""
+        return self.relation in (">", ">=")
+
     def measure(self, verdict: Verdict) -> float | None:
         """The fact of that start, None where it is not known."""
         value = verdict.facts.get(self.fact)

@@ -18,7 +18,7 @@ from patchbisect.bisection.ground import Ground, On, Spot
 from patchbisect.bisection.proving import REFUTED, doubtful, prove, refuted
 from patchbisect.bisection.searching import LineAnswer, SetAnswer, search_line, search_sets
 from patchbisect.bisection.suspicion import INNERMOST_FILE, frames, weights
-from patchbisect.bisection.wording import noun, nouns
+from patchbisect.bisection.wording import BREAKS, REPAIRS, Effect, noun, nouns, on_number
 from patchbisect.model import EMPTY, Axis, Change
 from patchbisect.search import Answer, Observation, Rates
 
@@ -324,9 +324,8 @@ class _Bisection:
             "assumed_deterministic": self.course.rates.kind == "deterministic",
         }
         if answer.kind == "none":
-            return self._finding(
-                AnswerKind.NONE, "no change of this range is guilty: the failure comes and goes by itself", **common
-            )
+            comes_and_goes = f"{self._effect().what} comes and goes by itself"
+            return self._finding(AnswerKind.NONE, f"no change of this range is guilty: {comes_and_goes}", **common)
         if answer.kind == "budget":
             return self._finding(AnswerKind.INCONCLUSIVE, "the budget is spent before one change stood out", **common)
         if not guilt.sure:
@@ -353,14 +352,12 @@ class _Bisection:
     ) -> str:
         status = {step.claim: step for step in proof}
         without, alone = status[Claim.WITHOUT_CULPRIT_GOOD], status[Claim.ALONE_BAD]
-        secrets, fix = self.question.secrets, self.question.fix
+        secrets, effect = self.question.secrets, self._effect(proof)
         if len(changes) > 1:
-            said = f"{nouns(changes, secrets=secrets)} {'repair' if fix else 'break'} it only together"
-            needed = (
-                f", and without them the {'good end fails' if fix else 'bad end starts'}" if without.confirmed else ""
-            )
+            said = f"{nouns(changes, secrets=secrets)} {effect.several}"
+            needed = f", and without them {effect.undone}" if without.confirmed else ""
         else:
-            said = f"{noun(changes[0], secrets=secrets)} {'repairs' if fix else 'breaks'} it"
+            said = f"{noun(changes[0], secrets=secrets)} {effect.one}"
             words = ["necessary"] * without.confirmed + ["sufficient alone"] * alone.confirmed
             needed = f": {', and '.join(words)}" if words else ""
             if alone.status == REFUTED:
@@ -369,9 +366,20 @@ class _Bisection:
             independent = " or ".join(nouns(other, secrets=secrets) for other in others)
             return f"{said}{needed}; independently of that, so does {independent}"
         if without.status == REFUTED:
-            still = "good end still starts" if fix else "bad end still fails"
-            return f"{said}{needed}, but so does something else: without it the {still}"
+            return f"{said}{needed}, but so does something else: without it {effect.remains}"
         return f"{said}{needed}"
+
+    def _effect(self, proof: tuple[ProofStep, ...] = ()) -> Effect:
+        """What the guilty change does, as its own point and the one before it show."""
+        threshold, fix = self.question.bad_when, self.question.fix
+        if threshold is None:
+            return REPAIRS if fix else BREAKS
+        verdicts = {step.claim: step.trial.verdict for step in proof if step.trial}
+        before, after = (
+            threshold.measure(verdicts[claim]) if claim in verdicts else None
+            for claim in (Claim.PARENT_GOOD, Claim.CULPRIT_BAD)
+        )
+        return on_number(threshold, before=before, after=after, fix=fix)
 
     def _finding(self, answer: AnswerKind, reason: str, **more: Any) -> Finding:
         return replace(

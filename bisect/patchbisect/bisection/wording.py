@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from patchbisect.bisection.judging import Threshold, plain
 from patchbisect.model import Axis, Change
 from patchbisect.redact import MASK, is_secret
 from patchbisect.timeline import label
@@ -47,6 +48,42 @@ def nouns(changes: Iterable[Change], *, secrets: Iterable[str] = ()) -> str:
     """Several of them, joined by "and"."""
     names = [noun(change, secrets=secrets) for change in changes]
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a change does to a start, in words that follow its name."""
+
+    one: str = "breaks it"
+    several: str = "break it only together"
+    undone: str = "the bad end starts"
+    """With what follows "without them"."""
+    remains: str = "the bad end still fails"
+    what: str = "the failure"
+
+
+BREAKS = Effect()
+REPAIRS = Effect(
+    one="repairs it",
+    several="repair it only together",
+    undone="the good end fails",
+    remains="the good end still starts",
+)
+
+
+def on_number(threshold: Threshold, *, before: float | None, after: float | None, fix: bool = False) -> Effect:
+    """What a change does to a number; ``before`` and ``after`` are its values without and with the change."""
+    verb = "raise" if threshold.bad_above is not fix else "lower"
+    moved = "" if before is None or after is None else f" from {plain(before)} to {plain(after)}"
+    end, other = ("good", "bad") if fix else ("bad", "good")
+    asked = f"{moved} (asked: {threshold.relation} {plain(threshold.value)})"
+    return Effect(
+        one=f"{verb}s {threshold.fact}{asked}",
+        several=f"{verb} {threshold.fact} only together{asked}",
+        undone=f"the {end} end is {other} by its number",
+        remains=f"the {end} end is still {end} by its number",
+        what=str(threshold),
+    )
 
 
 def _masked(change: Change, *, secrets: tuple[str, ...]) -> Change:

@@ -334,8 +334,13 @@ def _unbuildable(points: Sequence[Json]) -> list[str]:
     return [*told, f"and {left} more"] if left else told
 
 
+def _failed(verdict: Json) -> bool:
+    """Whether there is a line that says what went wrong: a start that is bad by a number has none."""
+    return bool(verdict.get("deciding")) and verdict["outcome"] not in ("ready", "kv-allocated")
+
+
 def _deciding(finding: Json) -> str:
-    bad = [trial for trial in finding["trials"] if trial["observation"] == "bad" and trial["verdict"].get("deciding")]
+    bad = [trial for trial in finding["trials"] if trial["observation"] == "bad" and _failed(trial["verdict"])]
     culprit = finding.get("culprit")
     own = [trial for trial in bad if culprit and trial["position"] == culprit["position"]]
     chosen = (own or bad)[:1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -24,6 +24,7 @@ class Words:
     between: str
     """With ``{good}`` and ``{bad}``, the first and the last point of the timeline."""
     claims: Mapping[str, str]
+    """What each part of the proof must show: whether it did is said beside it."""
     tone: str
 
     def claim(self, name: str) -> str:
@@ -45,10 +46,10 @@ BREAK = Words(
     first="the good end",
     between="{good} (good) and {bad} (bad)",
     claims={
-        "culprit_bad": "with the culprit (its own point): fails",
-        "parent_good": "just before it (its parent): passes",
-        "without_culprit_good": "the bad end without it: passes",
-        "alone_bad": "the good end with it alone: fails",
+        "culprit_bad": "with the culprit (its own point): must fail",
+        "parent_good": "just before it (its parent): must pass",
+        "without_culprit_good": "the bad end without it: must pass",
+        "alone_bad": "the good end with it alone: must fail",
     },
     tone="bad",
 )
@@ -64,10 +65,10 @@ FIX = Words(
     first="the older end",
     between="{good} (older, fails) and {bad} (newer, starts)",
     claims={
-        "culprit_bad": "with the fix (its own point): passes",
-        "parent_good": "just before it: fails",
-        "without_culprit_good": "the newer end without it: fails",
-        "alone_bad": "the older end with it alone: passes",
+        "culprit_bad": "with the fix (its own point): must pass",
+        "parent_good": "just before it: must fail",
+        "without_culprit_good": "the newer end without it: must fail",
+        "alone_bad": "the older end with it alone: must pass",
     },
     tone="good",
 )
@@ -126,7 +127,26 @@ def _ran_out(finding: Mapping[str, Any]) -> bool:
 
 
 def words_of(finding: Mapping[str, Any]) -> Words:
-    return FIX if finding.get("fix") else BREAK
+    words = FIX if finding.get("fix") else BREAK
+    return _of_number(words, finding["bad_when"]) if finding.get("bad_when") else words
+
+
+_OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+
+def _of_number(words: Words, bad_when: str) -> Words:
+    """The words where ``kv_tokens < 900000`` is what is bad: nothing breaks, fails or passes."""
+    fact, relation, value = bad_when.split()
+    bad, good = f"must have {bad_when}", f"must have {fact} {_OPPOSITE[relation]} {value}"
+    return replace(
+        words,
+        found_set=f"{words.found_set.partition(':')[0]}: only together they do it",
+        fails="Bad with" if words.tone == "bad" else "Was bad with",
+        between=words.between.replace("fails", "bad").replace("starts", "good"),
+        claims={
+            name: claim.replace("must fail", bad).replace("must pass", good) for name, claim in words.claims.items()
+        },
+    )
 
 
 def until_word(stage: str) -> str:
