@@ -27,7 +27,7 @@ try:
 
     from patchbisect import __version__
     from patchbisect.config import remedy_for
-    from patchbisect.tasks import namespace
+    from patchbisect.tasks import face, namespace
 except KeyboardInterrupt:
     # They take a few tenths of a second, and nothing is under way yet.
     sys.exit(INTERRUPTED)
@@ -91,7 +91,7 @@ class Face(Program):
         try:
             super().execute()
         except KeyboardInterrupt:
-            raise Exit("interrupted: no server was left behind", code=INTERRUPTED) from None
+            raise Exit(face.INTERRUPTED, code=INTERRUPTED) from None
 
     def usage_code(self) -> int:
         words = [word for word in self.argv[1:] if not word.startswith("-")]

@@ -45,12 +45,30 @@ def test_another_shell_sees_what_goes_on(project: FakeProject, launching: subpro
     assert once.returncode == 0
 
 
-def test_a_watcher_leaves_with_the_launch(project: FakeProject, launching: subprocess.Popen[str]) -> None:
+def watcher_of(project: FakeProject) -> subprocess.Popen[str]:
+    """A shell that watches, from its first line on."""
     watcher = subprocess.Popen(
         [str(PROGRAM), "watch"], cwd=project.root, env=clean_environment(), stderr=subprocess.PIPE, text=True
     )
     assert watcher.stderr is not None
     assert "launch of clean" in watcher.stderr.readline()
+    return watcher
+
+
+def test_who_stops_watching_is_told_that_the_launch_goes_on(
+    project: FakeProject, launching: subprocess.Popen[str]
+) -> None:
+    watcher = watcher_of(project)
+    watcher.send_signal(signal.SIGINT)
+    _, said = watcher.communicate()
+    assert watcher.returncode == 130
+    assert said.splitlines()[-1].startswith("stopped watching; this goes on: launch of clean on local")
+    assert launching.poll() is None
+
+
+def test_a_watcher_leaves_with_the_launch(project: FakeProject, launching: subprocess.Popen[str]) -> None:
+    watcher = watcher_of(project)
+    assert watcher.stderr is not None
     launching.send_signal(signal.SIGINT)
     assert "stopping" in watcher.stderr.read()
     assert watcher.wait() == 0

@@ -22,7 +22,8 @@ from patchbisect.errors import NO_FILES, PatchbisectError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-INTERRUPTED = "interrupted: no server was left behind"
+INTERRUPTED = "interrupted: this command left no server behind"
+"""Of this command alone: another shell's may run on."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 

@@ -358,6 +358,10 @@ def watch(ctx: invoke.Context, plain: bool = False, once: bool = False, json: bo
     if not running:
         say("nothing runs: invoke runs shows what ran")
         return
-    with live.shown(plainly=plain or once) as show:
-        for message in live.followed(running[-1], once=once):
-            show(message)
+    try:
+        with live.shown(plainly=plain or once) as show:
+            for message in live.followed(running[-1], once=once):
+                show(message)
+    except KeyboardInterrupt:
+        what = live.now(running[-1])["what"]
+        raise invoke.Exit(f"stopped watching; this goes on: {what}", code=130) from None
