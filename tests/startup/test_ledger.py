@@ -175,3 +175,20 @@ def test_nothing_is_less_than_nothing() -> None:
     assert str(facts["weights_gb"]) == "0.0"
     assert "-0.0," not in json.dumps(facts) and str(facts["probes"]).count("-1.5") == 1
     assert "-0.00" not in "\n".join(Ledger.read(text).lines())
+
+
+@pytest.mark.parametrize(
+    ("case", "first"), [("c14", "after the pools"), ("c23", "after the pools"), ("r01", "at the start")]
+)
+def test_free_memory_is_of_the_start_only_where_the_log_shows_it(case: str, first: str) -> None:
+    found = next(each for each in ALL if each.id.startswith(case))
+    ledger = Ledger.read(found.text, found.signals)
+    assert ledger.ranks[0].start == first
+    assert ledger.lines()[1].startswith(f"  free {first} ")
+
+
+def test_weights_that_only_the_end_shows_are_not_said_to_take_nothing() -> None:
+    text = SERVER.said("Load weight end. type=M, dtype=bf16, avail mem=50.00 GB", 4) + SERVER.pool(half=5.0, after=40.0)
+    (rank,) = Ledger.read(text).ranks
+    assert (rank.start, rank.start_gb) == ("after the weights", 50.0)
+    assert "weights" not in [entry.name for entry in rank.entries]

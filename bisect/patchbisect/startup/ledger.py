@@ -19,6 +19,7 @@ from patchbisect.startup.versions import Releases, releases_of
 from patchbisect.startup.vocabulary import Kind
 from patchbisect.startup.window import Sizing, Window, sizing_of, window_of
 
+AT_THE_START = "at the start"
 _NOTHING = 0.005
 """Below the two decimals of a log line."""
 
@@ -35,18 +36,21 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class RankLedger:
-    """The waterfall of one rank, from the free memory that it began with to what is left; both None without a line."""
+    """The waterfall of one rank, from the first free memory that was printed to what is left; both None without a
+    line."""
 
     rank: str
     start_gb: float | None
     entries: tuple[Entry, ...]
     rest_gb: float | None
+    start: str = AT_THE_START
+    """When ``start_gb`` was free: a log that begins later has it from behind the pools, say."""
 
     def lines(self) -> list[str]:
         name = self.rank or "the only rank"
         if self.start_gb is None or self.rest_gb is None:
             return [f"{name}: no memory line"]
-        out = [f"{name}:", f"  {'free at the start':<34}{self.start_gb:>10.2f} GiB"]
+        out = [f"{name}:", f"  {f'free {self.start}':<34}{self.start_gb:>10.2f} GiB"]
         for entry in self.entries:
             free = "" if entry.free_after is None else f"   -> {entry.free_after:.2f} free"
             out.append(f"  {entry.name:<34}{0.0 - round(entry.gb, 2):>+10.2f} GiB{free}   (line {entry.line})")
@@ -153,6 +157,7 @@ def _by_numbers(item: tuple[str, object]) -> list[int]:
 def _rank_ledger(label: str, marks: Sequence[Mark]) -> RankLedger:
     entries: list[Entry] = []
     start = level = None
+    when = AT_THE_START
     context: Entry | None = None
     pools: list[tuple[str, float]] = []
     for mark in marks:
@@ -164,19 +169,37 @@ def _rank_ledger(label: str, marks: Sequence[Mark]) -> RankLedger:
             continue
         if start is None or level is None:
             start = level = mark.avail
-            if mark.kind is Kind.LOAD_END and mark.used is not None:
+            when = _when(mark)
+            loaded = mark.kind is Kind.LOAD_END and mark.used is not None
+            if mark.used is not None and loaded:
                 start = level = mark.avail + mark.used
-            if context is not None:
+            if context is not None and when == AT_THE_START:
                 start += context.gb
                 entries.append(Entry(context.name, context.gb, level, context.line))
-            if mark.kind is not Kind.LOAD_END:
+            if not loaded:
                 pools.clear()
                 continue
         entries += _step(mark, level, pools)
         if mark.kind is Kind.POOL_END:
             pools.clear()
         level = mark.avail
-    return RankLedger(label, start, tuple(entries), level)
+    return RankLedger(label, start, tuple(entries), level, when)
+
+
+_BEHIND = {
+    Kind.LOAD_END: "after the weights",
+    Kind.POOL_END: "after the pools",
+    Kind.CAPTURE_BEGIN: "before the graphs",
+    Kind.CAPTURE_END: "after the graphs",
+    Kind.TOTALS: "after the graphs",
+}
+
+
+def _when(first: Mark) -> str:
+    """When the first free memory was that a rank's marks tell; the end of the weights tells what was free before."""
+    if first.kind is Kind.LOAD_BEGIN or (first.kind is Kind.LOAD_END and first.used is not None):
+        return AT_THE_START if first.role is Role.TARGET else "before the draft's weights"
+    return _BEHIND.get(first.kind, f"at line {first.line}")
 
 
 def _named_pools(mark: Mark) -> list[tuple[str, float]]:
