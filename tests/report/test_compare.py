@@ -149,6 +149,30 @@ def test_free_memory_before_the_start_is_a_cause(run: Callable[..., Source]) -> 
     assert "memory differs (rank began with 22.06 and 12.06 GiB)" in comparison["conclusion"]
 
 
+def test_a_model_whose_weights_are_larger_has_not_the_same_memory() -> None:
+    """A tiny model's weights take 0.00 GiB: that is known, and not the same as 0.53."""
+    comparison = compare(log_of("cpu/01b-success-warm"), log_of("cpu/02-mem-too-low"))
+    assert comparison["conclusion"].startswith(
+        "the code is not known, memory differs (weights took 0.00 and 0.53 GiB), the fraction differs"
+    )
+    weights = next(each for each in comparison["effect"] if each["subject"] == "weights")
+    assert (weights["a"], weights["b"]) == (0.0, 0.53)
+
+
+def test_memory_that_a_log_does_not_show_is_not_said_to_be_the_same() -> None:
+    begins_late = log_of("logs/c14_fa3_exit_without_traceback")
+    assert "memory not known of both" in compare(begins_late, begins_late_too(begins_late))["conclusion"]
+    whole = builder.case("cpu/02-mem-too-low")
+    early = whole[: whole.index(b"Load weight end")]
+    sides = [Source(name=name, log=log, record=None, reading=read(log)) for name, log in (("a", whole), ("b", early))]
+    assert "same memory before the weights" in compare(*sides)["conclusion"]
+
+
+def begins_late_too(other: Source) -> Source:
+    log = other.log.replace(b"avail mem=15.40", b"avail mem=14.40")
+    return Source(name="late", log=log, record=None, reading=read(log))
+
+
 def test_the_waterfall_is_compared_rank_by_rank(run: Callable[..., Source]) -> None:
     log = builder.case("logs/r01_swa_two_pools")
     other = re.sub(rb"(TP2\] Memory pool end\. avail mem=)\d+", rb"\g<1>40", log)

@@ -11,7 +11,7 @@ from patchbisect.report.sources import Source
 
 def rank(label: str, *gigabytes: float) -> RankReading:
     parts = tuple(Part(name, gb) for name, gb in zip(("weights", "KV pools", "free"), gigabytes, strict=False))
-    return RankReading(label=label, spans=(), memory=parts, free_gb=())
+    return RankReading(label=label, spans=(), memory=parts, free_gb=(), took_gb={}, began_with_gb=None)
 
 
 def run(*ranks: RankReading, samples: tuple[Any, ...] = ()) -> Source:

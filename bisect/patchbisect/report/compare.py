@@ -174,8 +174,13 @@ def _arguments(a: Mapping[str, str], b: Mapping[str, str], *, told: frozenset[st
 
 def _memory_before(a: Reading, b: Reading) -> Iterator[Difference]:
     for label, mine, theirs in _pairs(a, b):
-        if abs(mine.total_gb - theirs.total_gb) >= _SAME_GB and mine.total_gb and theirs.total_gb:
-            yield Difference("memory-before", label or "rank", mine.total_gb, theirs.total_gb)
+        if _apart(mine.began_with_gb, theirs.began_with_gb):
+            yield Difference("memory-before", label or "rank", mine.began_with_gb, theirs.began_with_gb)
+
+
+def _apart(a_gb: float | None, b_gb: float | None) -> bool:
+    """Whether both are known, and differ by more than the same start does."""
+    return a_gb is not None and b_gb is not None and abs(a_gb - b_gb) >= _SAME_GB
 
 
 def _pairs(a: Reading, b: Reading) -> Iterator[tuple[str, RankReading, RankReading]]:
@@ -226,8 +231,7 @@ def _lengths(rank: RankReading) -> dict[str, float]:
 
 
 def _gigabytes(label: str, a: RankReading, b: RankReading) -> Iterator[Difference]:
-    mine = {part.name: part.gb for part in a.memory}
-    theirs = {part.name: part.gb for part in b.memory}
+    mine, theirs = ({**rank.took_gb, **{part.name: part.gb for part in rank.memory}} for rank in (a, b))
     for name in dict.fromkeys((*mine, *theirs)):
         left, right = mine.get(name), theirs.get(name)
         if abs((left or 0.0) - (right or 0.0)) >= _SAME_GB:
@@ -331,25 +335,25 @@ def _as_the_formula_says(reading: Reading) -> bool:
 def _memory_clause(a: Reading, b: Reading) -> str:
     if not any(True for _ in _pairs(a, b)):
         return ""
-    if not (differs := _memory_differs(a, b)):
-        return "same memory"
-    return f"memory differs ({differs})"
+    if differs := _memory_differs(a, b):
+        return f"memory differs ({differs})"
+    pairs = [(mine, theirs) for _, mine, theirs in _pairs(a, b)]
+    if any(rank.began_with_gb is None for pair in pairs for rank in pair):
+        return "memory not known of both"
+    weighed = all("weights" in rank.took_gb for pair in pairs for rank in pair)
+    return "same memory" if weighed else "same memory before the weights"
 
 
 def _memory_differs(a: Reading, b: Reading) -> str:
     """What was free before the pool and what the weights took; the pool itself is the fraction's doing."""
     for label, mine, theirs in _pairs(a, b):
-        if mine.total_gb and theirs.total_gb and abs(mine.total_gb - theirs.total_gb) >= _SAME_GB:
-            return f"{label or 'rank'} began with {mine.total_gb:.2f} and {theirs.total_gb:.2f} GiB"
+        if _apart(mine.began_with_gb, theirs.began_with_gb):
+            return f"{label or 'rank'} began with {mine.began_with_gb:.2f} and {theirs.began_with_gb:.2f} GiB"
         for name in ("NCCL", "weights"):
-            left, right = _part_of(mine, name), _part_of(theirs, name)
-            if left is not None and right is not None and abs(left - right) >= _SAME_GB:
+            left, right = mine.took_gb.get(name), theirs.took_gb.get(name)
+            if _apart(left, right):
                 return f"{_subject(label, name)} took {left:.2f} and {right:.2f} GiB"
     return ""
-
-
-def _part_of(rank: RankReading, name: str) -> float | None:
-    return next((part.gb for part in rank.memory if part.name == name), None)
 
 
 def _setting_clauses(cause: list[Difference]) -> Iterable[str]:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from patchbisect.model import Role, Stage, Verdict
 from patchbisect.startup import Classifier, Ledger, What
-from patchbisect.startup.ledger import RankLedger
+from patchbisect.startup.ledger import AT_THE_START, RankLedger
 from patchbisect.startup.ranks import Mark, settle_roles
 from patchbisect.startup.server_args import ServerArgs
 from patchbisect.startup.vocabulary import Kind
@@ -57,6 +57,10 @@ class RankReading:
     """What each step took from the free memory, in order; the last part is what was left."""
     free_gb: tuple[tuple[float | None, float, str], ...]
     """(seconds after the launch, free GiB, what the line was about) for every line that told it."""
+    took_gb: Mapping[str, float]
+    """What each kind of step took, GiB, also where it is too little to be a part."""
+    began_with_gb: float | None
+    """Free before the weights, GiB; None where the log does not tell: its first free memory may be of later."""
 
     @property
     def total_gb(self) -> float:
@@ -127,15 +131,18 @@ def _moment(stamp: str) -> datetime | None:
 def _rank(
     ledger: RankLedger, marks: Sequence[Mark], clock: _Clock, up: Sequence[tuple[What, float | None]]
 ) -> RankReading:
+    took = _took(ledger)
     return RankReading(
         label=ledger.rank,
         spans=tuple(_spans(marks, clock, up)),
-        memory=tuple(_memory(ledger)),
+        memory=tuple(_memory(took, ledger.rest_gb)),
         free_gb=tuple(
             (clock.at(mark.line, mark.time), mark.avail, f"{mark.stage} {'end' if mark.at_end else 'begin'}")
             for mark in marks
             if mark.avail is not None
         ),
+        took_gb=took,
+        began_with_gb=ledger.start_gb if ledger.start == AT_THE_START else None,
     )
 
 
@@ -160,17 +167,23 @@ def _spans(marks: Sequence[Mark], clock: _Clock, up: Sequence[tuple[What, float 
         yield open_span
 
 
-def _memory(ledger: RankLedger) -> Iterable[Part]:
-    """The ledger's steps by kind, in the order in which each kind first took something; last what was left."""
+def _took(ledger: RankLedger) -> dict[str, float]:
+    """The ledger's steps by kind, in the order in which each kind first took something."""
     parts: dict[str, float] = {}
     for entry in ledger.entries:
         name = _part(entry.name)
         parts[name] = parts.get(name, 0.0) + entry.gb
-    for name, gb in parts.items():
+    # A number that is less than nothing by its last digit is nothing.
+    return {name: round(gb, 2) + 0.0 for name, gb in parts.items()}
+
+
+def _memory(took: Mapping[str, float], rest_gb: float | None) -> Iterable[Part]:
+    """What can be seen of it; last what was left."""
+    for name, gb in took.items():
         if abs(gb) >= _SMALLEST_SHOWN_GB:
-            yield Part(name, round(gb, 2))
-    if ledger.rest_gb is not None:
-        yield Part("free", round(ledger.rest_gb, 2))
+            yield Part(name, gb)
+    if rest_gb is not None:
+        yield Part("free", round(rest_gb, 2))
 
 
 def lines_between(log: bytes, first: int, last: int) -> list[str]:
