@@ -11,7 +11,7 @@ from patchbisect.patchqueue import format_patch, format_pin, parse_patch
 from patchbisect.points import PointResolver, recorded_point, with_settings
 from patchbisect.records import Attachments, PatchEntry, PointEntry, Record, Store
 from patchbisect.upstream import Mirror
-from tests.tiny_upstream import ENGINE, LOADER, Upstream, git, replaced, repository, write
+from tests.tiny_upstream import ENGINE, LOADER, Upstream, commit, git, replaced, repository, write
 
 SETTINGS = Settings(
     profile="tiny",
@@ -460,3 +460,27 @@ def test_a_package_is_set_by_its_one_spelling_and_needs_a_version() -> None:
     assert changed.packages == {"tiny-dep": "2.0"}
     with pytest.raises(UsageError, match="'newest' is not a version"):
         with_settings(point, ["package:torch=newest"])
+
+
+def test_a_flag_that_the_code_does_not_take_is_said_with_the_nearest(tmp_path):
+    upstream = Upstream(tmp_path / "upstream-of-its-own")
+    upstream.folder.mkdir()
+    arguments = 'add("--model-path", "--model")\nadd("--mem-fraction-static")\nadd("--tp-size")\n'
+    pin = upstream.pin(commit=commit(upstream.own(), {"python/sglang/srt/server_args.py": arguments}), tag="")
+    patch = upstream.patch_of(1, "mine", {"python/sglang/mine.py": 'FLAG = "--mine-too"\n'})
+    made = Project(tmp_path, (upstream, [patch], tmp_path / "state"))
+    made.pin = pin
+    repository(made.root, {"README": "x"})
+    made.commit(patch)
+    strange = ["flag:mem-fracton-static=0.1", "flag:zzz=", "env:WHATEVER=1"]
+    assert made.resolve("HEAD", settings=strange).warnings == (
+        f"SGLang at {pin.commit[:12]} has no flag --mem-fracton-static (did you mean mem-fraction-static?)",
+        f"SGLang at {pin.commit[:12]} has no flag --zzz",
+    )
+    known = ["flag:mem-fraction-static=0.1", "flag:tp=2", "flag:--mine_too=true"]
+    assert made.resolve("HEAD", settings=known).warnings == ()
+    assert made.resolve("clean", settings=known[2:]).warnings != ()
+
+
+def test_flags_are_not_judged_by_code_that_does_not_say_which_it_takes(project):
+    assert project.resolve("HEAD", settings=["flag:zzz=1"]).warnings == ()

@@ -17,6 +17,16 @@ from typing import Any
 Scalar = str | int | float | bool
 Facts = Mapping[str, Any]
 
+NUMBERS = frozenset(
+    (
+        *("kv_tokens", "kv_tokens_all_dp", "swa_tokens", "cell_size", "mem_fraction"),
+        *("avail_gb", "total_gb", "weights_gb", "draft_weights_gb", "graphs_gb"),
+        *("kv_gb", "draft_kv_gb", "mamba_gb", "host_pool_gb"),
+        *("tp", "dp", "pp", "ep", "nnodes"),
+    )
+)
+"""The facts of a start that can be compared with a threshold. A closed list; ``*_gb`` are GiB."""
+
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 

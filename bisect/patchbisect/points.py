@@ -29,6 +29,8 @@ WORDS = ("clean", "HEAD", "worktree")
 
 _EDIT = re.compile(r"(?P<rest>.+)(?P<edit>[+-]\d{1,4})")
 _NUMBER = re.compile(r"\d{1,4}")
+_ARGUMENTS = "python/sglang/srt/server_args.py"
+_OPTION = re.compile(r"[\"']--([a-z][a-z0-9-]*)[\"']")
 _SETTING = re.compile(r"(?P<kind>flag|env|package):(?P<name>[^=\s]+)=(?P<value>.*)", re.DOTALL)
 
 Flags = dict[str, Scalar | tuple[str, ...]]
@@ -108,6 +110,7 @@ class PointResolver:
             *reading.warnings,
             *(str(fault) for fault in reading.queue.warnings),
             *_unmet(patches),
+            *self._strange_flags(point, settings),
         )
         return Resolved(point=point, warnings=tuple(dict.fromkeys(warnings)))
 
@@ -132,6 +135,24 @@ class PointResolver:
         elif bare in ("clean", "worktree") and self._is_ref(bare):
             warnings = (f"there is also a ref {bare}: say ref:{bare} to mean that",)
         return _Name(bare=bare, profile=profile, edits=(*edits, *late_edits), warnings=warnings)
+
+    def _strange_flags(self, point: Point, settings: Sequence[str]) -> list[str]:
+        """Flags among ``settings`` that the point's SGLang does not take, as far as its text tells.
+
+        A server that is launched with one ends at once, which is a failure like any other: no less, so it is said.
+        """
+        names = [
+            _flag(match["name"]) for text in settings if (match := _SETTING.fullmatch(text)) and match["kind"] == "flag"
+        ]
+        text = (self.mirror.read(self.mirror.base(point.base).commit, _ARGUMENTS) if names else None) or b""
+        known = set(
+            _OPTION.findall("\n".join([text.decode(errors="replace"), *(patch.text for patch in point.patches)]))
+        )
+        if "model-path" not in known:
+            return []
+        # argparse takes the beginning of a name for the name.
+        strange = [name for name in names if not any(one.startswith(name) for one in known)]
+        return [f"SGLang at {point.base} has no flag --{name}{did_you_mean(name, known)}" for name in strange]
 
     def _split_profile(self, name: str) -> tuple[str, str, str]:
         """``@{`` is git's own syntax, and a ref may hold an ``@``."""
@@ -258,10 +279,13 @@ def with_settings(point: Point, settings: Sequence[str]) -> Point:
         elif match["kind"] == "package":
             _set(packages, canonicalize_name(name), _version(value, text=text))
         else:
-            name = name.lstrip("-").replace("_", "-")
-            _set(flags, name, True if value == "true" else value)
+            _set(flags, _flag(name), True if value == "true" else value)
     told = [masked_setting(text).partition(":")[2] for text in settings]
     return replace(point, name=" ".join([point.name, *told]), flags=flags, env=env, packages=packages)
+
+
+def _flag(name: str) -> str:
+    return name.lstrip("-").replace("_", "-")
 
 
 def _version(value: str, *, text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchbisect.model import Outcome, Signals
+from patchbisect.model import NUMBERS, Outcome, Signals
 from patchbisect.startup import Classifier, classify
 from tests.startup.handed import ALL, OWN, Case, differences
 
@@ -24,6 +24,16 @@ def test_verdict(case: Case) -> None:
 @pytest.mark.parametrize("case", OWN, ids=lambda case: case.id)
 def test_the_cause_of_what_we_broke_ourselves(case: Case) -> None:
     assert classify(case.text, case.signals).cause == case.expect["cause"]
+
+
+# Which port and which rank are no quantities.
+_NAMES = {"port", "failed_rank"}
+
+
+@each_case
+def test_every_number_that_a_start_says_can_be_asked_about(case: Case) -> None:
+    facts = classify(case.text, case.signals).facts
+    assert {name for name, value in facts.items() if isinstance(value, int | float)} - _NAMES <= NUMBERS
 
 
 @each_case

@@ -7,8 +7,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from patchbisect.config import remedy_for
 from patchbisect.errors import UsageError
-from patchbisect.model import Milestone, Outcome, Persistence, Role, Signature, Stage, Verdict
+from patchbisect.model import NUMBERS, Milestone, Outcome, Persistence, Role, Signature, Stage, Verdict
 from patchbisect.search import Observation
 
 BadIs = Literal["signature", "outcome", "any"]
@@ -83,13 +84,15 @@ class Threshold:
 
     @classmethod
     def parse(cls, text: str) -> Threshold:
-        """Raises UsageError for what is no such condition."""
+        """Raises UsageError for what is no such condition, and for a number that no start says."""
         match = _CONDITION.fullmatch(text)
         if not match:
             raise UsageError(
                 f"{text!r} is no condition on a fact",
                 remedy='like "kv_tokens < 900000"; invoke show lists a run\'s facts',
             )
+        if match["fact"] not in NUMBERS:
+            raise UsageError(f"{text!r}: no start says its {match['fact']}", remedy=remedy_for(match["fact"], NUMBERS))
         return cls(fact=match["fact"], relation=match["relation"], value=float(match["value"].replace("_", "")))
 
     @property
