@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,10 +125,20 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nvml]:
     yield fake
 
 
-def faults_of(folder: Path) -> list[str]:
-    box = {"gpus": [], "gpu_idle_gb": 1.5, "gpu_slack_gb": 0.5}
+def faults_of(folder: Path, *, named: Sequence[int] = ()) -> list[str]:
+    box = {"gpus": list(named), "gpu_idle_gb": 1.5, "gpu_slack_gb": 0.5}
     cleaner = cleaning.Cleaner(str(folder), box=box, leases=None, fence=1)  # type: ignore[arg-type]
     return cleaner._gpu_faults(wait_s=0.0)
+
+
+def test_gpus_that_are_named_on_a_machine_that_has_none_are_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gpus, "_open_nvml", lambda self: None)
+    monkeypatch.setattr(Gpus, "_open_smi", lambda self: False)
+    monkeypatch.setattr(cleaning, "device_files", list)
+    assert faults_of(tmp_path) == []
+    assert faults_of(tmp_path, named=(0, 1)) == ["this machine has no GPU, and `gpus` of the box names 0, 1"]
 
 
 def test_a_gpu_without_utilisation_has_its_memory_read(nvml: Nvml, tmp_path: Path) -> None:

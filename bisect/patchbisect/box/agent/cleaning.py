@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import time
+from collections.abc import Sequence
 
 from .base import Json, boot_id, free_gb, locked, read_json, since_boot, write_json, write_reserved
 from .gpus import Gpus, device_files
@@ -73,7 +74,7 @@ class Cleaner:
         """Foreign processes on the GPUs, and memory above the baseline after ``wait_s`` to let it fall."""
         gpus = Gpus(self._box["gpus"])
         if gpus.source == "none":
-            return [unreadable(gpus)] if device_files() else []
+            return nothing_read(gpus, named=self._box["gpus"])
         deadline = time.monotonic() + wait_s
         while True:
             faults = self._gpu_faults_now(gpus)
@@ -174,6 +175,13 @@ def began_at(run: RunDir) -> float:
     state = run.state()
     ago = since_boot() - state["started_since_boot"] if run.of_this_boot and "started_since_boot" in state else 0.0
     return min(float(state["started"]), time.time() - ago)
+
+
+def nothing_read(gpus: Gpus, *, named: Sequence[int]) -> list[str]:
+    """What is wrong where neither NVML nor nvidia-smi answers: nothing, on a machine without GPUs that needs none."""
+    if device_files():
+        return [unreadable(gpus)]
+    return [f"this machine has no GPU, and `gpus` of the box names {', '.join(map(str, named))}"] if named else []
 
 
 def unreadable(gpus: Gpus) -> str:
