@@ -11,6 +11,7 @@ import pytest
 from patchbisect.errors import UsageError
 from patchbisect.maintain.bench import Bench, Opened
 from tests.maintain.lab import ENGINE, LOADER, Lab
+from tests.maintain.test_editing import neighbours
 from tests.maintain.test_transaction import killed_at
 from tests.tiny_upstream import commit, git, repository
 
@@ -49,6 +50,14 @@ def test_edit_and_refresh(lab: Lab) -> None:
     assert "engine_10 = 10 + 7\nengine_11 = 11\nengine_12 = 12 + 100\n" in lab.result()
     assert bench.opened is None
     assert not tree.exists()
+
+
+def test_the_first_of_two_neighbouring_prints_is_mended(tmp_path: Path) -> None:
+    lab = neighbours(tmp_path, "print(wrong)", "print('b')")
+    bench = Bench(lab.shop())
+    replace(bench.open(1) / ENGINE, "print(wrong)", "print('right')")
+    bench.refresh()
+    assert "engine_10 = 10\nprint('right')\nprint('b')\nengine_11 = 11\n" in lab.result()
 
 
 def test_a_new_patch(lab: Lab) -> None:

@@ -64,6 +64,37 @@ def test_a_patch_that_others_build_on_is_not_dropped(tmp_path: Path) -> None:
     assert lab.files() == before
 
 
+def neighbours(folder: Path, *additions: str) -> Lab:
+    """Patches of one added line each, every one right below the line of the patch before it."""
+    lab = Lab(folder, patches=[])
+    last = "engine_10 = 10"
+    for number, line in enumerate(additions, start=1):
+        patch = lab.upstream.patch(number, f"p{number}", {ENGINE: [(last, f"{last}\n{line}")]})
+        (lab.root / "patches" / f"{patch.name}.patch").write_bytes(format_patch(patch))
+        last = line
+    return lab
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_any_of_neighbouring_prints_is_dropped(tmp_path: Path, number: int) -> None:
+    prints = ["print('a')", "print('b')", "print('c')"]
+    lab = neighbours(tmp_path, *prints)
+    edit(lab, f"drop {number}")
+    left = "\n".join(line for at, line in enumerate(prints, start=1) if at != number)
+    assert f"engine_10 = 10\n{left}\nengine_11 = 11\n" in lab.result()
+
+
+def test_a_line_that_reads_what_is_dropped_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    lab = neighbours(tmp_path, "started = 1", "print(started)")
+    with pytest.raises(UsageError) as caught:
+        edit(lab, "drop 1")
+    assert caught.value.message.endswith("the patch makes it 'print(started)', but 'started = 1' is not there")
+    assert "`invoke drop 2`" in caught.value.remedy
+    assert "`invoke fold 2 --into 1`" in caught.value.remedy
+    edit(lab, "fold 2", into=1)
+    edit(lab, "drop 1")
+
+
 def test_move_makes_room(lab: Lab) -> None:
     before = lab.result(), lab.result(LOADER)
     edit(lab, "move 4", to=2)

@@ -225,6 +225,32 @@ def test_a_conflict_names_the_hunk_that_it_is_in(upstream, mirror):
     assert caught.value.place == f"{ENGINE}, hunk 2"
 
 
+@pytest.fixture
+def neighbours(upstream):
+    """Two prints, one below the other, and a change far away in the patch of the second."""
+    first = upstream.patch(1, "first", {ENGINE: [("engine_10 = 10", "engine_10 = 10\nprint('a')")]})
+    edits = [("print('a')", "print('a')\nprint('b')"), replaced("engine_40 = 40")]
+    return [first, upstream.patch(2, "second", {ENGINE: edits})]
+
+
+def test_a_print_below_that_of_a_patch_which_is_not_there(upstream, neighbours, mirror):
+    mirror.remember(upstream.pin(), neighbours)
+    code = mirror.materialize(Base(upstream.pin()), neighbours[1:])
+    assert "engine_10 = 10\nprint('b')\nengine_11 = 11\n" in text(mirror, code)
+    assert "engine_40 = 40 + 100\n" in text(mirror, code)
+    assert "merged 3-way" in code.shifted[0]
+    twice = mirror.materialize(Base(upstream.pin(), rev=upstream.second), neighbours[1:])
+    assert "engine_10 = 10\nprint('b')\nengine_11 = 11\n" in text(mirror, twice)
+
+
+def test_two_prints_at_the_same_place_are_in_conflict(upstream, neighbours, mirror):
+    upstream.back()
+    rival = upstream.patch(9, "rival", {ENGINE: [("engine_10 = 10", "engine_10 = 10\nprint('r')")]})
+    mirror.remember(upstream.pin(), neighbours)
+    with pytest.raises(PointUnbuildable, match=r"the patch makes it \"print\('a'\)\", but there is "):
+        mirror.materialize(Base(upstream.pin()), [rival, neighbours[0]])
+
+
 def without_blobs(patch):
     """The patch as written by a tool that knows no blobs, so that no merge is possible."""
     lines = [line for line in format_patch(patch).split(b"\n") if not line.startswith(b"index ")]

@@ -41,7 +41,8 @@ class Editor:
             raise UsageError(
                 f"cannot drop {gone.name}: {', '.join(users)} requires it", remedy="Drop that one first, or fold them."
             )
-        return self._rebuilt([patch for patch in self.queue.patches if patch is not gone], doing=f"drop {gone.name}")
+        rest = [patch for patch in self.queue.patches if patch is not gone]
+        return self._rebuilt(rest, doing=f"drop {gone.name}", about=gone)
 
     def move(self, number: int, *, to: int) -> Rebuilt:
         moved = self.queue.patch(number)
@@ -116,9 +117,10 @@ class Editor:
 
     def replace(self, number: int, patches: Sequence[Patch]) -> Rebuilt:
         """Other patches in the place of one."""
-        at = self.queue.patches.index(self.queue.patch(number))
+        old = self.queue.patch(number)
+        at = self.queue.patches.index(old)
         order = [*self.queue.patches[:at], *patches, *self.queue.patches[at + 1 :]]
-        return self._rebuilt(self.shifted(order), doing=f"refresh {self.queue.patches[at].name}")
+        return self._rebuilt(self.shifted(order), doing=f"refresh {old.name}", about=old)
 
     def become(self, patches: Sequence[Patch], *, doing: str) -> Rebuilt:
         """These patches instead, old and new ones, numbered in this order."""
@@ -150,10 +152,12 @@ class Editor:
         same = self.queue.slug(patch.slug)
         return same is not None and same.number == patch.number
 
-    def _rebuilt(self, patches: Sequence[Patch], *, doing: str, strict: bool = True) -> Rebuilt:
+    def _rebuilt(
+        self, patches: Sequence[Patch], *, doing: str, strict: bool = True, about: Patch | None = None
+    ) -> Rebuilt:
         if strict:
             _refuse_double_slugs(patches)
-        return rebuild(self.mirror, self.base, patches, doing=doing)
+        return rebuild(self.mirror, self.base, patches, doing=doing, about=about)
 
 
 def _numbered(order: Sequence[Patch], numbers: Sequence[int]) -> list[Patch]:

@@ -21,8 +21,10 @@ class Rebuilt:
     tips: tuple[str, ...]
 
 
-def rebuild(mirror: Mirror, base: Base, patches: Sequence[Patch], *, doing: str) -> Rebuilt:
+def rebuild(mirror: Mirror, base: Base, patches: Sequence[Patch], *, doing: str, about: Patch | None = None) -> Rebuilt:
     """Make each enabled patch exact on those before it. ``doing`` is what the user asked for, for messages.
+
+    ``about`` is the one patch that goes or changes: one that does not fit any more builds on it.
 
     Raises UsageError where one does not apply, or would change nothing: then nothing was changed.
     """
@@ -40,10 +42,7 @@ def rebuild(mirror: Mirror, base: Base, patches: Sequence[Patch], *, doing: str)
         try:
             code = mirror.materialize(base, [*done, patch])
         except PointUnbuildable as error:
-            raise UsageError(
-                f"cannot {doing}: {error.message}",
-                remedy="Nothing was changed. `invoke edit N` opens a patch on the code that it has to fit.",
-            ) from error
+            raise UsageError(f"cannot {doing}: {error.message}", remedy=_way_out(patch, about)) from error
         if patch.name not in code.patches:
             # Its Upstream: range does not hold the pin: it is for other bases, and stays as it is.
             result.append(patch)
@@ -59,6 +58,16 @@ def rebuild(mirror: Mirror, base: Base, patches: Sequence[Patch], *, doing: str)
         tip = code.commit
         tips.append(tip)
     return Rebuilt(patches=tuple(result), notes=tuple(dict.fromkeys(notes)), tips=tuple(tips))
+
+
+def _way_out(misfit: Patch, about: Patch | None) -> str:
+    if about is None or misfit.number <= about.number:
+        return "Nothing was changed. `invoke edit N` opens a patch on the code that it has to fit."
+    one = f"`invoke fold {misfit.number} --into {about.number}`"
+    return (
+        f"Nothing was changed. Drop the later one first (`invoke drop {misfit.number}`), or make one patch of both: "
+        f"{one}, with no edit open (`invoke abandon` keeps its work)."
+    )
 
 
 def _exact(store: Git, patch: Patch, *, parent: str, commit: str, moved: bool) -> Patch:

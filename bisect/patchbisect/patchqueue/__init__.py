@@ -1,6 +1,7 @@
 """Patch files, pure: read, write, order, trailers, where hunks fit. Touches no file, socket or clock."""
 
 from patchbisect.patchqueue.applying import FOLDER, File, apply_exactly
+from patchbisect.patchqueue.beside import placed_beside
 from patchbisect.patchqueue.diff import FileDiff, Hunk
 from patchbisect.patchqueue.faults import Fault, PatchFault, Severity, did_you_mean
 from patchbisect.patchqueue.patchfile import (
@@ -46,6 +47,7 @@ __all__ = [
     "misfits",
     "parse_patch",
     "parse_pin",
+    "placed_beside",
     "probes",
     "renamed",
     "requires",

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 
 from patchbisect.errors import BoxError
 from patchbisect.model import Base, Patch
 from patchbisect.patchqueue import FileDiff, apply_exactly, diff_of, misfits
 from patchbisect.patchqueue.diff import Diff
 from patchbisect.upstream.git import Git
+from patchbisect.upstream.merging import Clash, merged
 from patchbisect.upstream.sources import release_of
 
 _NAMED = 3
@@ -138,21 +137,18 @@ class ContextHistory:
         )
         changed = after.get(file.path) if after else None
         # What earlier patches of the queue did to the file comes first.
-        prepared = self._merged(text, base=_text(self.clone, start), other=made_on)
+        prepared = self._merged(text, path=file.path, base=_text(self.clone, start), other=made_on)
         if prepared is None or changed is None:
             return prepared is not None
-        return self._merged(prepared, base=made_on, other=changed.text) is not None
+        return self._merged(prepared, path=file.path, base=made_on, other=changed.text) is not None
 
-    def _merged(self, text: str, *, base: str, other: str) -> str | None:
+    def _merged(self, text: str, *, path: str, base: str, other: str) -> str | None:
         """``text`` with what leads from ``base`` to ``other``; None where they are in conflict."""
         if text == base or base == other:
             return other if text == base else text
-        with tempfile.TemporaryDirectory(prefix="patchbisect-") as scratch:
-            names = [str(Path(scratch) / name) for name in ("there", "base", "other")]
-            for name, content in zip(names, (text, base, other), strict=True):
-                Path(name).write_bytes(content.encode("utf-8", "surrogateescape"))
-            ran = self.store.run("merge-file", "-p", *names)
-        return ran.out.decode("utf-8", "surrogateescape") if ran.status == 0 else None
+        there, before, wanted = (side.encode("utf-8", "surrogateescape") for side in (text, base, other))
+        found = merged(self.store, path=path, there=there, before=before, wanted=wanted)
+        return None if isinstance(found, Clash) else found.decode("utf-8", "surrogateescape")
 
     def _changers(self, path: str, steps: Sequence[_Step]) -> str:
         newest = [commit for commit, _ in groupby(step.commit for step in reversed(steps[1:]))][:_NAMED]

@@ -14,7 +14,7 @@ from pathlib import Path
 from patchbisect.errors import PointUnbuildable
 from patchbisect.model import Patch
 from patchbisect.patchqueue import FileDiff, Misfit, diff_of, misfits
-from patchbisect.upstream.conflicts import first_conflict
+from patchbisect.upstream.conflicts import Conflict, settle
 from patchbisect.upstream.git import Git, Ran
 from patchbisect.upstream.sources import PACKAGE
 
@@ -71,13 +71,15 @@ class Workbench:
         ran = self._git_apply(patch, "--3way")
         if ran.status == 0 and _FELL_BACK not in ran.err:
             return True
-        conflict = first_conflict(self.store, patch, env=self._env)
+        settled = settle(self.store, patch, env=self._env)
+        if settled is True:
+            return True
         self._reset()
-        if conflict:
+        if isinstance(settled, Conflict):
             raise PointUnbuildable(
-                f"{patch.name} does not apply to {self.onto}: {conflict}",
+                f"{patch.name} does not apply to {self.onto}: {settled}",
                 patch=patch.name,
-                place=f"{conflict.path}, hunk {conflict.hunk}",
+                place=f"{settled.path}, hunk {settled.hunk}",
                 remedy=_TAKEN_AWAY,
             )
         return False
