@@ -14,7 +14,7 @@ import pytest
 from patchbisect.journal import Journal
 from patchbisect.records import Store
 from tests.report import builder
-from tests.tasks.conftest import A, B, Said
+from tests.tasks.conftest import ROOT, A, B, Said
 
 
 def test_runs_lists_what_is_asked_for(invoke: Callable[..., Said]) -> None:
@@ -113,6 +113,27 @@ def test_a_log_is_adopted_under_a_name(invoke: Callable[..., Said]) -> None:
     missing = invoke("adopt", log)
     assert missing.code == 2
     assert "--as NAME" in missing.err
+
+
+@pytest.mark.parametrize(
+    "words", [("adopt", "--as", "junk"), ("classify",), ("explain", "--of"), ("diff-runs", "last"), ("plot", "--run")]
+)
+def test_what_is_no_server_s_log_gets_no_verdict(invoke: Callable[..., Said], words: tuple[str, ...]) -> None:
+    readme = str(ROOT / "README.md")
+    said = invoke(words[0], readme, *words[1:]) if words[0] in ("adopt", "classify") else invoke(*words, readme)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"error: {readme}: not the log of a server: no line of it is one that SGLang")
+    assert "with lines like [2026-11-29" in said.err
+    assert [row["id"] for row in invoke("runs", "--json").json["runs"]] == [A, B]
+
+
+def test_an_empty_log_has_a_verdict_where_it_is_known_how_the_server_ended(
+    invoke: Callable[..., Said], repository: Path
+) -> None:
+    (repository / "empty.log").write_text("")
+    refused = invoke("classify", "empty.log")
+    assert (refused.code, "it is empty" in refused.err) == (2, True)
+    assert invoke("classify", "empty.log", "--exit-code", "137", "--json").json["cause"] == "killed"
 
 
 def test_the_story_ends_with_the_fraction(invoke: Callable[..., Said]) -> None:

@@ -14,7 +14,6 @@ from patchbisect.errors import BoxError, PatchbisectError, PointUnbuildable, Usa
 from patchbisect.tasks.face import console, emit, negative, say, task
 from patchbisect.tasks.face import explain as explained
 from patchbisect.tasks.lab import mirror_of, rig_of
-from patchbisect.tasks.logs import chunks
 
 if TYPE_CHECKING:
     from patchbisect.bisection import Target
@@ -261,11 +260,12 @@ def classify(ctx: invoke.Context, log: str, exit_code: str = "", signals: str = 
     """
     from patchbisect.report.text import verdict_lines
     from patchbisect.startup import Classifier
+    from patchbisect.tasks.logs import chunks
     from patchbisect.wire import verdict_to_json
 
     known = _signals(signals, exit_code=exit_code)
     reader = Classifier()
-    for chunk in chunks(log):
+    for chunk in chunks(log, may_be_silent=bool(signals or exit_code)):
         reader.feed(chunk)
     reader.close()
     document = verdict_to_json(reader.verdict(known))
@@ -300,6 +300,7 @@ def explain(ctx: invoke.Context, of: str, json: bool = False) -> None:
 def _log_or_run(name: str) -> Iterator[bytes]:
     from patchbisect.config import load_project
     from patchbisect.records import Store
+    from patchbisect.tasks.logs import chunks
 
     if name == "-" or Path(name).exists():
         return chunks(name)
