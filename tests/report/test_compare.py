@@ -12,6 +12,7 @@ from patchbisect.report.sources import Source, recorded, source
 from patchbisect.startup import classify
 from patchbisect.wire import verdict_to_json
 from tests.report import builder
+from tests.startup.formats import Server
 
 
 @pytest.fixture
@@ -74,6 +75,30 @@ def test_a_patch_that_shrinks_the_pool_is_not_the_same_effect(run: Callable[...,
     assert smaller != log
     comparison = compare(run(log), run(smaller, patches=["0001-shrink"]))
     assert comparison["conclusion"].startswith("the code differs (0001-shrink)")
+
+
+def test_a_patch_that_takes_tokens_of_a_tiny_pool_is_not_the_same_effect(run: Callable[..., Source]) -> None:
+    """Both pools take 0.00 GiB; the numbers are told, and how many patches are not named."""
+    log = builder.case("cpu/01b-success-warm")
+    fewer = log.replace(b"#tokens: 4096", b"#tokens: 3072").replace(
+        b"max_total_num_tokens=4096", b"max_total_num_tokens=3072"
+    )
+    patches = [f"000{number}-log" for number in range(7, 10)] + ["0010-cap"]
+    comparison = compare(run(log), run(fewer, patches=patches))
+    assert comparison["conclusion"] == "the code differs (0007-log, 0008-log, 0009-log and 1 more), same memory"
+    assert comparison["explanation"] == "both end the same way: ready, kv_tokens 4096 -> 3072"
+
+
+def test_pools_that_the_formula_leaves_are_the_fraction_s_doing(run: Callable[..., Source]) -> None:
+    def log(fraction: float) -> bytes:
+        server, pool = Server((0, 5, 9), fraction=str(fraction)), 50.0 - 60.0 * (1 - fraction)
+        said = server.args() + server.dist() + server.load(before=60.0, used=10.0)
+        return (said + server.pool(half=pool / 2, after=50.0 - pool)).encode()
+
+    comparison = compare(run(log(0.5)), run(log(0.8), patches=["0001-print"]))
+    assert comparison["conclusion"] == "same code effect, same memory, the fraction differs"
+    capped = run(log(0.8).replace(b"size: 19.00 GB", b"size: 5.00 GB"), patches=["0001-cap"])
+    assert compare(run(log(0.5)), capped)["conclusion"].startswith("the code differs (0001-cap), same memory")
 
 
 def test_code_that_breaks_the_start_is_not_called_the_same_effect(run: Callable[..., Source]) -> None:

@@ -281,7 +281,8 @@ def _explanation(left: Source, right: Source, cause: list[Difference], effect: l
     if sizing := _sizing(a, b):
         return sizing
     if str(a.verdict.signature) == str(b.verdict.signature):
-        return f"both end the same way: {_named(a)}"
+        numbers = "".join(f", {each.subject} {each.a} -> {each.b}" for each in effect if each.kind == "kv")
+        return f"both end the same way: {_named(a)}{numbers}"
     if not cause and _launched(left) and _launched(right):
         return "no recorded cause differs: the failure comes and goes by itself, or the machine changed"
     return f"{_named(a)} became {_named(b)}"
@@ -302,24 +303,43 @@ def _code_clause(a: Source, b: Source, cause: list[Difference]) -> str:
     known = _launched(a) and _launched(b)
     if (known and not changed) or _settings_explain(a.reading, b.reading):
         return "same code effect"
-    names = ", ".join(difference.subject for difference in changed[:3])
-    return f"the code differs ({names})" if names else "the code is not known"
+    if not changed:
+        return "the code is not known"
+    return f"the code differs ({_listed([difference.subject for difference in changed])})"
+
+
+_MOST_NAMED = 3
+
+
+def _listed(names: list[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
 
 
 def _settings_explain(a: Reading, b: Reading) -> bool:
     """Whether memory and settings, put into the sizing formula, leave nothing for the code to have done.
 
-    That is so where both end the same way with the same memory and pools, or where the only failure is the sizing's
-    and the formula says for both what happened.
+    That is so where both end the same way with the same memory and the pools are alike or the formula's, or where the
+    only failure is the sizing's and the formula says for both what happened.
     """
     if _memory_differs(a, b):
         return False
     alike = str(a.verdict.signature) == str(b.verdict.signature)
     if not alike:
         return all(_as_the_formula_says(reading) for reading in (a, b))
-    pools = [reading.verdict.facts["kv_gb"] for reading in (a, b) if "kv_gb" in reading.verdict.facts]
-    same_fraction = a.verdict.facts.get("mem_fraction") == b.verdict.facts.get("mem_fraction")
-    return not (same_fraction and len(pools) == 2 and abs(pools[0] - pools[1]) >= _SAME_GB)
+    return _same_pools(a.verdict.facts, b.verdict.facts) or all(_fills_the_budget(reading) for reading in (a, b))
+
+
+def _same_pools(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Of a tiny model thousands of tokens take 0.00 GiB: tokens tell more."""
+    return a.get("kv_tokens") == b.get("kv_tokens") and not _apart(a.get("kv_gb"), b.get("kv_gb"))
+
+
+def _fills_the_budget(reading: Reading) -> bool:
+    """The pool is what the formula leaves for it, so that nothing else has limited it."""
+    sizing, pool_gb = reading.ledger.sizing, reading.verdict.facts.get("kv_gb")
+    return sizing is not None and None not in (sizing.budget_gb, pool_gb) and not _apart(sizing.budget_gb, pool_gb)
 
 
 def _as_the_formula_says(reading: Reading) -> bool:
@@ -363,8 +383,7 @@ def _setting_clauses(cause: list[Difference]) -> Iterable[str]:
     for kind, word in _SETTINGS.items():
         names = [d.subject for d in cause if d.kind == kind and d.subject not in _FRACTION]
         if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            yield word if names == [kind] else f"{word}: {', '.join(names[:3])}{more}"
+            yield word if names == [kind] else f"{word}: {_listed(names)}"
 
 
 def _sizing(a: Reading, b: Reading) -> str:
