@@ -317,6 +317,23 @@ def test_the_demo_s_records_are_found_by_name_and_are_never_the_last(tmp_path: P
         store.tag(A, "demo")
 
 
+def test_a_run_that_is_here_already_is_left_as_it_is_also_the_demo_s(tmp_path: Path) -> None:
+    shown = tmp_path / "demo"
+    Store(shown).save(record(A), Attachments(log=b"x"))
+    with pytest.raises(UsageError, match=f"run {A} is here already") as told:
+        Store(tmp_path / "runs", demo=shown).save(record(A), Attachments(log=b"y"))
+    assert told.value.remedy == f"invoke show {A}"
+    assert Store(shown).log(A) == b"x"
+
+
+def test_a_directory_that_may_not_be_written_is_told_as_that(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(UsageError, match="cannot be written") as told:
+        Store(tmp_path / "runs").save(record(A), Attachments())
+    assert "writable" in told.value.remedy
+    assert "make room" not in told.value.remedy
+
+
 def test_the_newest_come_first_where_that_is_asked(store: Store) -> None:
     for identifier in (A, B):
         store.save(record(identifier), Attachments())

@@ -7,6 +7,7 @@ change later.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -90,17 +91,21 @@ class Store:
         return own
 
     def save(self, record: Record, attachments: Attachments) -> Path:
-        """Write the record whole or not at all. Raises UsageError where the disk has no room for it."""
+        """Write the record whole or not at all. Raises UsageError where it is here already, or cannot be written."""
         final = self.path(record.id)
+        if final.exists():
+            raise UsageError(f"run {record.id} is here already: {final}", remedy=f"invoke show {record.id}")
         draft = final.with_name(f".{record.id}.draft")
         try:
             self._write(draft, record, attachments)
             draft.rename(final)
         except OSError as problem:
             shutil.rmtree(draft, ignore_errors=True)
+            full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
+            mend = "make room there (invoke gc drops old runs)" if full else f"make {self.directory} writable"
             raise UsageError(
                 f"{final}: cannot be written: {problem.strerror or problem}",
-                remedy="make room there (invoke gc drops old runs), then launch it again, or invoke bisect --resume",
+                remedy=f"{mend}, then launch it again, or invoke bisect --resume",
             ) from problem
         return final
 

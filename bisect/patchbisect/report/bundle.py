@@ -140,8 +140,6 @@ def imported(store: Store, path: Path, *, name: str = "") -> Record:
         raise _not_a_bundle(path, f"its record cannot be read: {first_fault(error)}") from error
     if not ID.fullmatch(record.id):
         raise _not_a_bundle(path, f"'{record.id}' is no run id")
-    if record.id in store.ids():
-        raise UsageError(f"run {record.id} is here already", remedy=f"invoke show {record.id}")
     patches = {found["name"]: data for member, data in members.items() if (found := _PATCH.fullmatch(member))}
     attachments = Attachments(
         log=members.get(_LOG, b""), patches=patches, events=events, samples=samples, dossier=dossier
