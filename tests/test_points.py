@@ -181,6 +181,15 @@ def test_a_queue_on_disk_that_differs_is_told(project):
     assert "differs from HEAD, which is taken" in resolved.warnings[0]
 
 
+def test_a_point_without_patches_is_not_told_that_the_queue_differs(project):
+    project.on_disk(*project.patches[:2])
+    assert project.resolve("clean").warnings == ()
+    assert "differs from HEAD, which is taken" in project.resolve("clean+1").warnings[0]
+    pin = project.root / "patches" / "pin.toml"
+    pin.write_text(pin.read_text() + "\n")
+    assert project.resolve("clean").warnings[0].startswith("the pin on disk differs from HEAD")
+
+
 def test_other_files_do_not_make_the_queue_differ(project):
     write(project.root, {"README": "changed", "patches/notes.txt": "new"})
     assert project.resolve("worktree").warnings == ()

@@ -35,6 +35,9 @@ _SETTING = re.compile(r"(?P<kind>flag|env|package):(?P<name>[^=\s]+)=(?P<value>.
 
 Flags = dict[str, Scalar | tuple[str, ...]]
 
+_OF_A_QUEUE = (b".patch", b"pin.toml")
+"""Endings of the files that a queue is made of."""
+
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
@@ -96,7 +99,7 @@ class PointResolver:
         BoxError.
         """
         parts = self._take_apart(name)
-        reading = self._read(parts.bare)
+        reading = self._read(parts.bare, edited=bool(parts.edits))
         patches = _edited(reading, parts.edits, name=name)
         if reading.in_order and not parts.edits:
             self.mirror.materialize(reading.base, patches, exact=True)
@@ -161,10 +164,10 @@ class PointResolver:
         head, at, tail = name.rpartition("@")
         return head, at, tail
 
-    def _read(self, bare: str) -> _Reading:
+    def _read(self, bare: str, *, edited: bool) -> _Reading:
         kind, colon, rest = bare.partition(":")
         if colon and kind == "upstream":
-            pin, queue, warnings = self._committed()
+            pin, queue, warnings = self._committed(pin_alone=not edited)
             base = self.mirror.freeze(Base(pin=pin, rev=rest)) if rest else Base(pin=pin)
             return _Reading(base=base, patches=(), pin=pin, queue=queue, in_order=False, warnings=warnings)
         if colon and kind == "run":
@@ -174,16 +177,16 @@ class PointResolver:
                 base=point.base, patches=point.patches, pin=pin, queue=queue, in_order=False, recorded=point
             )
         if bare in WORDS or _NUMBER.fullmatch(bare):
-            return self._read_word(bare)
+            return self._read_word(bare, edited=edited)
         pin, queue = self._at(bare.removeprefix("ref:"))
         return _Reading(base=Base(pin=pin), patches=queue.enabled, pin=pin, queue=queue)
 
-    def _read_word(self, word: str) -> _Reading:
+    def _read_word(self, word: str, *, edited: bool) -> _Reading:
         if word == "worktree":
             pin, queue = self._on_disk()
             differs = ("the queue on disk differs from HEAD",) if self._differs_from_head() else ()
             return _Reading(base=Base(pin=pin), patches=queue.enabled, pin=pin, queue=queue, warnings=differs)
-        pin, queue, warnings = self._committed()
+        pin, queue, warnings = self._committed(pin_alone=word == "clean" and not edited)
         if word == "clean":
             return _Reading(base=Base(pin=pin), patches=(), pin=pin, queue=queue, warnings=warnings)
         if word == "HEAD":
@@ -192,12 +195,13 @@ class PointResolver:
             warnings = (*warnings, f"patch {int(word):04d} is disabled: {word} is the queue before it")
         return _Reading(base=Base(pin=pin), patches=queue.up_to(int(word)), pin=pin, queue=queue, warnings=warnings)
 
-    def _committed(self) -> tuple[Pin, Queue, tuple[str, ...]]:
-        """Pin and queue at HEAD; on disk where nothing is committed yet."""
+    def _committed(self, *, pin_alone: bool = False) -> tuple[Pin, Queue, tuple[str, ...]]:
+        """Pin and queue at HEAD; on disk where nothing is committed yet. ``pin_alone``: no patch is taken of them."""
         if not self._commit_of("HEAD"):
             return (*self._on_disk(), ("nothing is committed here yet: the queue on disk is taken",))
-        differs = ("the queue on disk differs from HEAD, which is taken; say worktree to mean the files on disk",)
-        return (*self._at("HEAD"), differs if self._differs_from_head() else ())
+        what, endings = ("pin", (b"pin.toml",)) if pin_alone else ("queue", _OF_A_QUEUE)
+        differs = (f"the {what} on disk differs from HEAD, which is taken; say worktree to mean the files on disk",)
+        return (*self._at("HEAD"), differs if self._differs_from_head(endings) else ())
 
     def _on_disk(self) -> tuple[Pin, Queue]:
         folder = self.root / PIN_FILE.parent
@@ -213,11 +217,11 @@ class PointResolver:
             raise UsageError(f"unknown point {revision!r}{did_you_mean(revision, self._names())}", remedy=self._known())
         return _parsed(self._git.files(commit, PIN_FILE.parent.name), where=f"{revision}:{PIN_FILE.parent.name}")
 
-    def _differs_from_head(self) -> bool:
+    def _differs_from_head(self, endings: tuple[bytes, ...] = _OF_A_QUEUE) -> bool:
         if not self._commit_of("HEAD"):
             return False
         ran = self._git.run("status", "--porcelain", "--untracked-files=all", "--", PIN_FILE.parent.name)
-        return ran.status == 0 and any(line.endswith((b".patch", b"pin.toml")) for line in ran.out.splitlines())
+        return ran.status == 0 and any(line.endswith(endings) for line in ran.out.splitlines())
 
     def _commit_of(self, revision: str) -> str:
         ran = self._git.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
