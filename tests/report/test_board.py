@@ -89,6 +89,7 @@ def test_lines_tell_the_same_without_a_screen() -> None:
     lines = [line for message in messages("cpu/02-mem-too-low") if (line := plain(message))]
     assert lines[:2] == ["trial of HEAD", "  launching on port 31000"]
     assert any("weight-load" in line and "Load weight begin" in line for line in lines)
+    assert any("Load weight end." in line and line.endswith("mem usage=0.53 GB.") for line in lines)
 
 
 def test_an_older_watcher_survives_a_newer_message() -> None:

@@ -22,7 +22,6 @@ from patchbisect.startup import Event
 from patchbisect.wire import Json
 
 _BAR_WIDTH = 24
-_LINE_WIDTH = 110
 _LAST_LINE_WIDTH = 160
 _STEPS_SHOWN = 4
 _LONG_SILENCE_S = 10.0
@@ -235,7 +234,7 @@ def _gpus(lane: Lane, *, highest_gb: float) -> Table:
 
 
 def plain(message: Json) -> str:
-    """One line for one message; empty where it is not worth one."""
+    """One line for one message, whole: a pipe keeps what it is given. Empty where it is not worth one."""
     kind = message.get("kind")
     lane = f"{message['lane']}: " if message.get("lane") else ""
     if kind == "begin":
@@ -249,4 +248,4 @@ def plain(message: Json) -> str:
     rank = f" {message['rank']}" if message.get("rank") else ""
     stage = message.get("stage") or message["what"]
     text = message["text"].removesuffix(": Traceback (most recent call last):")
-    return f"  {lane}{message['t']:6.1f} s  {stage:13}{rank} {printable(text[:_LINE_WIDTH])}".rstrip()
+    return f"  {lane}{message['t']:6.1f} s  {stage:13}{rank} {printable(text)}".rstrip()
