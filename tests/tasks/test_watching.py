@@ -1,6 +1,7 @@
 """A launch in one shell, watched from another. The server is the fake one that ships with the package."""
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -41,7 +42,9 @@ def test_another_shell_sees_what_goes_on(project: FakeProject, launching: subpro
     assert running["what"].startswith("launch of clean on local")
     assert running["launches"][0]["ranks"] == {"": "import"}
     once = project.run("watch", "--once")
-    assert "launching on port" in once.stderr
+    assert "launch of clean on local" in once.stdout.splitlines()[0]
+    assert sum(line.startswith("  ") and "launching on port" in line for line in once.stdout.splitlines()) == 1
+    assert re.search(r"^rank +stage .*\n- +import ", once.stdout, re.MULTILINE)
     assert once.returncode == 0
 
 

@@ -159,11 +159,17 @@ def _alive(path: Path) -> bool:
     return True
 
 
-def now(path: Path) -> Json:
-    """Where a running process is: what it does, its last step, each rank's stage, what the search has left."""
+def board_of(path: Path) -> Board:
+    """The screen of a running process, as it is now."""
     board = Board()
     for message in followed(path, once=True):
         board.apply(message)
+    return board
+
+
+def now(path: Path) -> Json:
+    """Where a running process is: what it does, its last step, each rank's stage, what the search has left."""
+    board = board_of(path)
     return {
         "pid": int(path.stem),
         "what": board.what,

@@ -339,7 +339,7 @@ def plot(ctx: invoke.Context, run: list[str] | None = None, o: str = "plot.png",
 @task(
     help={
         "plain": "lines instead of a screen",
-        "once": "say what is going on now, and do not wait for more",
+        "once": "print the screen as it is now, and do not wait for more",
         "json": "print one JSON document: what runs now",
     }
 )
@@ -348,8 +348,11 @@ def watch(ctx: invoke.Context, plain: bool = False, once: bool = False, json: bo
 
     Example: invoke watch
     """
+    import time
+
     from patchbisect.config import load_project
     from patchbisect.report import live
+    from patchbisect.report.board import drawn
 
     running = live.running(load_project().state)
     if json:
@@ -358,9 +361,13 @@ def watch(ctx: invoke.Context, plain: bool = False, once: bool = False, json: bo
     if not running:
         say("nothing runs: invoke runs shows what ran")
         return
+    if once:
+        for path in running:
+            console().print(drawn(live.board_of(path), clock=time.time()))
+        return
     try:
-        with live.shown(plainly=plain or once) as show:
-            for message in live.followed(running[-1], once=once):
+        with live.shown(plainly=plain) as show:
+            for message in live.followed(running[-1]):
                 show(message)
     except KeyboardInterrupt:
         what = live.now(running[-1])["what"]
