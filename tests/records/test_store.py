@@ -186,6 +186,14 @@ def test_what_could_be_taken_for_something_else_is_no_name(store: Store, name: s
         store.tag(A, name)
 
 
+@pytest.mark.parametrize(("name", "why"), [("last", "always the newest run"), ("demo", "demo's"), ("HEAD", "a point")])
+def test_a_name_that_is_taken_is_told_why(store: Store, name: str, why: str) -> None:
+    store.save(record(A), Attachments())
+    with pytest.raises(UsageError, match=why) as told:
+        store.tag(A, name)
+    assert told.value.remedy == "give another name, as in invoke tag last baseline"
+
+
 def test_removing_leaves_nothing(store: Store) -> None:
     store.save(record(A), Attachments(log=b"x", patches={"0001-a": b"y"}))
     assert store.size(A) == sum(path.stat().st_size for path in store.path(A).rglob("*") if path.is_file())

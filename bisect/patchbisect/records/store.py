@@ -54,6 +54,12 @@ _NEAREST_RUNS = 20
 """Ids that an unknown name is compared with, beside every name that was given."""
 _SUFFIX_LETTERS = "bcdfghjkmnpqrstvwxz"
 _TAG = re.compile(r"[A-Za-z][\w.+-]{0,63}")
+_TAKEN = {
+    "last": "it is always the newest run",
+    DEMO: "it is the demo's last run",
+    **dict.fromkeys(("clean", "HEAD", "worktree"), "it is a point"),
+}
+"""Names that mean something wherever a run is named, or beside one on the command line; and what."""
 _DRAFT_IS_DEAD_AFTER_S = 24 * 3600.0
 _CHUNK_BYTES = 1 << 20
 
@@ -210,7 +216,12 @@ class Store:
 
     def tag(self, identifier: str, name: str) -> Record:
         """Give the run a name of its own. Raises UsageError where the name is no name, or another run's."""
-        if not _TAG.fullmatch(name) or name in ("last", DEMO):
+        if name in _TAKEN:
+            raise UsageError(
+                f"'{name}' cannot name a run: {_TAKEN[name]}",
+                remedy="give another name, as in invoke tag last baseline",
+            )
+        if not _TAG.fullmatch(name):
             raise UsageError(f"'{name}' cannot name a run", remedy="a letter first, then letters, digits and . _ + -")
         record = self.load(identifier)
         holder = next((other for other in self._tagged(name) if other != record.id), None)
