@@ -145,7 +145,12 @@ def test_plain_invoke_answers_mistakes_as_the_console_script_does(words: tuple[s
         (("bisect", "--bad-is", "signatur"), 2, "did you mean 'signature'?"),
         (("bisect", "--resume", "--of", "nope"), 2, "no bisection 'nope'"),
         (("bisect", "--of", "nope"), 2, "goes with --resume"),
-        (("launch", "--port", "abc"), 2, "'abc'"),
+        (("launch", "--port", "abc"), 2, "--port: 'abc' is not a whole number"),
+        (("runs", "--last=x"), 2, "--last: 'x' is not a whole number"),
+        (("launch", "--wait-for-box", "soon"), 2, "--wait-for-box: 'soon' is not a number"),
+        (("runs", "--last", "-1"), 2, "--last: there are no -1 runs"),
+        (("report", "last"), 2, "report takes it behind an option: --of, --html; patchbisect --help report"),
+        (("lint", "9"), 2, "lint takes it behind an option: "),
         (("stop", "--run", "nope"), 2, "no run 'nope'"),
     ],
 )

@@ -13,6 +13,8 @@ import resource
 import signal
 import sys
 from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 
 USAGE = 2
@@ -31,6 +33,9 @@ try:
 except KeyboardInterrupt:
     # They take a few tenths of a second, and nothing is under way yet.
     sys.exit(INTERRUPTED)
+
+
+_NO_NUMBER = re.compile(r"'(?P<value>[^']*)'$")
 
 
 class Face(Program):
@@ -97,12 +102,36 @@ class Face(Program):
         words = [word for word in self.argv[1:] if not word.startswith("-")]
         return USAGE_UNDER_GIT_BISECT if words[:1] == ["trial"] else USAGE
 
+    def no_number(self, complaint: str) -> str:
+        """Which option was given what cannot be made a number; ``complaint`` is that of ``int`` or ``float``."""
+        found = _NO_NUMBER.search(complaint)
+        given = found["value"] if found else ""
+        pairs = ([*word.split("=", 1), after][:2] for word, after in pairwise([*self.argv[1:], ""]))
+        option = next((f"{option}: " for option, value in pairs if option.startswith("-") and value == given), "")
+        kind = "whole number" if "int()" in complaint else "number"
+        return f"error: {option}'{given}' is not a {kind}\n  give one there, like {option.strip(': ') or '--last'} 20"
+
     def advice(self, message: str) -> str:
         """The nearest task or flag to a misspelt one."""
         if found := re.search(r"No idea what '(?P<word>[^']+)' is", message):
             word = found["word"]
+            if not word.startswith("-") and (said := self._behind_an_option(word)):
+                return said
             return remedy_for(word, self._flags() if word.startswith("-") else self._tasks())
         return f"{self.name.lower()} --help TASK"
+
+    def _behind_an_option(self, word: str) -> str:
+        """How a task is given ``word`` that takes no bare one; "" where the word is meant for a task."""
+        task, *rest = [each for each in self.argv[1:] if not each.startswith("-")] or [""]
+        if task not in self._served.task_names or word not in rest or get_close_matches(word, self._tasks()):
+            return ""
+        options = [
+            f"--{argument.name.replace('_', '-')}"
+            for argument in self._served[task].get_arguments()
+            if argument.takes_value and not argument.positional
+        ]
+        takes = f"{task} takes it behind an option: {', '.join(options)}" if options else f"{task} takes no such word"
+        return f"{takes}; {self.name.lower()} --help {task} says more"
 
     def _tasks(self) -> Iterable[str]:
         return list(self._served.task_names)
@@ -145,7 +174,7 @@ class _Usage:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ValueError) and not isinstance(error, ParseError):
             # Invoke turns a value into a number with int() or float(), and lets their complaint through.
-            raise Exit(f"error: {error}\n  give a number there", code=self.face.usage_code()) from None
+            raise Exit(self.face.no_number(str(error)), code=self.face.usage_code()) from None
         if isinstance(error, ParseError):
             message = str(error)
             raise Exit(f"error: {message}\n  {self.face.advice(message)}", code=self.face.usage_code()) from None

@@ -58,12 +58,15 @@ def runs(
 
     Example: invoke runs --outcome oom --since 3d
     """
+    from patchbisect.errors import UsageError
     from patchbisect.records import moment, wanted
 
     store = _store().of_demo if demo else _store()
     filters = wanted(
         outcome=outcome, point=point, box=box, profile=profile, tag=tag, since=moment(since) if since else None
     )
+    if last < 0:
+        raise UsageError(f"--last: there are no {last} runs", remedy="like --last 20")
     shown = last or (0 if json else _SHOWN)
     newest, matching = _newest(store, filters, most=shown)
     rows = [store.row(document) for document in reversed(newest)]
