@@ -98,6 +98,16 @@ def test_a_launch_that_never_ended_and_what_people_said_are_told(
     assert "open" not in [what for what, _ in told(project, journal)], "it was not needed for the answer"
 
 
+def test_a_point_that_was_known_was_not_launched(project: Project, journal: Journal, finding: dict[str, Any]) -> None:
+    before = told(project, journal)
+    intended = {"purpose": "search", "point": "clean + 4", "content_id": "c4"}
+    journal.append("intent", **intended, record="20261129-200000-bbbb")
+    journal.append("trial", **intended, record=finding["trials"][0]["run"], reused=True)
+    added = told(project, journal)[len(before) :]
+    assert [what for what, _ in added] == ["known"]
+    assert added[0][1].startswith("search: clean + 4 is ")
+
+
 def test_each_day_is_named_once_and_the_page_fits(project: Project, journal: Journal) -> None:
     out = io.StringIO()
     Console(file=out, width=60).print(story.page(story.told(journal.entries(), known=lambda run: None)))

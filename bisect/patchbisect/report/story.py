@@ -53,8 +53,11 @@ def told(entries: Iterable[Entry], *, known: Known) -> Iterator[Told]:
     reasons = _reasons(findings[-1]) if findings else {}
     running: dict[str, str] = {}
     asked: Json = {}
-    for entry in entries:
+    saved = _saved(entries)
+    for number, entry in enumerate(entries):
         data = entry.data
+        if number in saved:
+            continue
         if entry.event == "begin":
             asked = data["asked"]
         elif entry.event == "intent":
@@ -68,6 +71,20 @@ def told(entries: Iterable[Entry], *, known: Known) -> Iterator[Told]:
         yield from _entry(entry, asked=asked, reasons=reasons, known=known)
     for run in running.values():
         yield Told("", "open", f"{run} has not ended: it runs, or its bisection was interrupted (--resume)")
+
+
+def _saved(entries: Sequence[Entry]) -> set[int]:
+    """The launches, by their place in the journal, that were not made after all: what they would say was known."""
+    intents: dict[str, int] = {}
+    saved = set()
+    for number, entry in enumerate(entries):
+        if entry.event == "intent":
+            intents[entry.data["content_id"]] = number
+        elif entry.event in ("trial", "void"):
+            intended = intents.pop(entry.data["content_id"], None)
+            if intended is not None and entry.data.get("reused"):
+                saved.add(intended)
+    return saved
 
 
 def _entry(entry: Entry, *, asked: Json, reasons: dict[str, Json], known: Known) -> Iterator[Told]:
