@@ -56,3 +56,11 @@ def test_a_failure_of_the_draft_says_where_to_look() -> None:
 def test_a_silent_death_has_advice() -> None:
     for code in (0, 1, 2, -3, -4, -6, -7, -9, -11, -15, 139):
         assert classify("[2026-01-01 10:00:00] Init torch distributed begin.\n", Signals(exit_code=code)).advice
+
+
+def test_a_stage_and_its_only_cause_are_named_once() -> None:
+    low = next(case for case in ALL if case.id.startswith("o01"))
+    said = classify(low.text, low.signals).why
+    assert "failed in kv-profile: " in said
+    unbound = next(case for case in ALL if "unbound" in case.id)
+    assert "failed in kv-profile (unbound-name): " in classify(unbound.text, unbound.signals).why

@@ -30,7 +30,9 @@ def why_failed(failure: Failure, *, cause: str, note: str, patch: str) -> str:
     head = f"{rank} failed in {role}{failure.stage}"
     if failure.outcome is Outcome.HANG:
         head = f"{rank} waited in {role}{failure.stage} until a time-out ended the server"
-    sentence = f"{head} ({cause}): {what + ': ' if what else ''}{said}"
+    # A stage and its only cause share a name: once is enough.
+    named = "" if cause == failure.stage else f" ({cause})"
+    sentence = f"{head}{named}: {what + ': ' if what else ''}{said}"
     if note:
         sentence += f"; before that one rank had said: {note[:200]}"
     if patch:

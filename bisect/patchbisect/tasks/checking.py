@@ -107,10 +107,12 @@ def facts(ctx: invoke.Context, svg: str = "", json: bool = False) -> None:
             ]
         )
         return
+    from patchbisect.report.words import counted
+
     for fact in found:
         proof = f"{fact.proof.outcome} in {fact.proof.run} on {fact.proof.box}" if fact.proof else "not proven"
         sent = fact.patch.trailer("Forwarded")
-        console().print(f"{fact.patch.name}  {fact.age_days} days, {proof}, forwarded: {sent}", markup=False)
+        console().print(f"{fact.patch.name}  {counted(fact.age_days, 'day')}, {proof}, forwarded: {sent}", markup=False)
         for path, names in fact.functions.items():
             console().print(f"  {path.removeprefix('python/')}: {', '.join(names)}", markup=False)
         if fact.builds_on:
