@@ -142,15 +142,15 @@ class PointResolver:
     def _strange_flags(self, point: Point, settings: Sequence[str]) -> list[str]:
         """Flags among ``settings`` that the point's SGLang does not take, as far as its text tells.
 
-        A server that is launched with one ends at once, which is a failure like any other: no less, so it is said.
+        A server that is launched with one ends at once, and that is a failure like any other.
         """
-        names = [
-            _flag(match["name"]) for text in settings if (match := _SETTING.fullmatch(text)) and match["kind"] == "flag"
-        ]
-        text = (self.mirror.read(self.mirror.base(point.base).commit, _ARGUMENTS) if names else None) or b""
-        known = set(
-            _OPTION.findall("\n".join([text.decode(errors="replace"), *(patch.text for patch in point.patches)]))
-        )
+        matches = [_SETTING.fullmatch(text) for text in settings]
+        names = [_flag(match["name"]) for match in matches if match and match["kind"] == "flag"]
+        if not names:
+            return []
+        arguments = self.mirror.read(self.mirror.base(point.base).commit, _ARGUMENTS) or b""
+        texts = [arguments.decode(errors="replace"), *(patch.text for patch in point.patches)]
+        known = {name for text in texts for name in _OPTION.findall(text)}
         if "model-path" not in known:
             return []
         # argparse takes the beginning of a name for the name.

@@ -127,12 +127,21 @@ def test_changes_without_effect_are_never_launched_and_never_blamed(tmp_path):
 # -- endpoints ----------------------------------------------------------------------------------------------------
 
 
-def test_a_bad_end_that_never_fails_is_refused_after_three_repeats(tmp_path):
+@pytest.mark.parametrize(
+    ("more", "launches", "said"),
+    [
+        ({}, 2, "2 of 2 launches"),
+        ({"rates": Rates.unknown()}, 4, "4 of 4 launches"),
+        ({"repeats": 2}, 3, "3 of 3 launches"),
+        ({"repeats": 0}, 1, "1 launch"),
+    ],
+)
+def test_a_bad_end_that_never_fails_is_refused_after_as_many_repeats_as_are_wanted(tmp_path, more, launches, said):
     world = World.at(tmp_path, lambda at: READY)
-    finding = found(world, question())
+    finding = found(world, question(**more))
     assert finding.answer is AnswerKind.ENDPOINT_FAILED
-    assert finding.reason == "the bad end does not fail: all 4 launches got to ready"
-    assert world.launched == ["HEAD"] * 4
+    assert finding.reason == f"the bad end does not fail: {said} of it got to ready"
+    assert world.launched == ["HEAD"] * launches
 
 
 def test_a_good_end_that_fails_says_that_the_range_is_innocent(tmp_path):
@@ -141,9 +150,9 @@ def test_a_good_end_that_fails_says_that_the_range_is_innocent(tmp_path):
     assert finding.answer is AnswerKind.ENDPOINT_FAILED
     assert finding.reason == (
         "the baseline itself fails, the change is not in this range: "
-        "4 of 4 launches of the good end ended as crash/unbound-name"
+        "2 of 2 launches of the good end ended as crash/unbound-name"
     )
-    assert world.launched == ["HEAD"] + ["clean"] * 4
+    assert world.launched == ["HEAD"] + ["clean"] * 2
 
 
 def test_a_good_end_that_fails_otherwise_says_so(tmp_path):
@@ -151,7 +160,7 @@ def test_a_good_end_that_fails_otherwise_says_so(tmp_path):
     finding = found(world, question())
     assert finding.answer is AnswerKind.ENDPOINT_FAILED
     assert "in another way than the bad end" in finding.reason
-    assert "4 of 4 launches of the good end ended as crash/nccl-error" in finding.reason
+    assert "2 of 2 launches of the good end ended as crash/nccl-error" in finding.reason
 
 
 def test_a_failure_after_the_targets_stage_is_good(tmp_path):
@@ -168,7 +177,7 @@ def test_a_split_end_starts_a_noisy_search_and_says_so(tmp_path, end):
     said = []
     finding = found(world, question(), notify=said.append)
     assert any("as if every launch could err" in text for text in said)
-    assert any("running it 3 times more" in text for text in said)
+    assert any("launching it once more (--repeats)" in text for text in said)
     assert finding.culprit.subject == "p5"
     assert not finding.assumed_deterministic
     assert finding.confidence >= 0.95

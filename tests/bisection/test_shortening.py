@@ -120,6 +120,16 @@ def test_a_bad_end_that_does_not_fail_warm_is_searched_with_normal_short_starts(
     assert finding.launches == len(world.launched)
 
 
+@pytest.mark.parametrize("rule", [broken_by("p6"), lambda at: READY], ids=["found", "refused"])
+def test_the_start_that_was_aimed_by_stands_before_the_others_in_the_answer(tmp_path, rule):
+    world = World.at(tmp_path, rule)
+    starts = replace(world, rule=lambda at: READY)
+    journal = journal_in(tmp_path)
+    finding = fast(world, question(), tmp_path, shorter=shorter_in(world, warm=starts), journal=journal)
+    launched = [entry.data["record"] for entry in journal.entries() if entry.event == "trial"]
+    assert [step.trial.record for step in finding.steps] == launched
+
+
 def test_short_starts_that_fail_everywhere_when_warm_are_made_normally(tmp_path):
     world, said = World.at(tmp_path, broken_by("p6")), []
     fails = replace(world, rule=lambda at: FAILS)

@@ -12,7 +12,7 @@ from patchbisect.report.plan import plan_lines, spans
 def plan(changes: int, **more: Any) -> dict[str, Any]:
     timeline = [{"position": k, "kind": "queue", "title": f"add {k:04d}-x: X"} for k in range(1, changes + 1)]
     document = {"timeline": timeline, "axes": {"queue": changes}, "launches": {"expected": 7.25, "worst": 9}}
-    return {**document, "minutes": None, "environments": None, **more}
+    return {**document, "repeats": None, "minutes": None, "environments": None, **more}
 
 
 def test_a_short_timeline_is_listed_whole() -> None:
@@ -28,6 +28,12 @@ def test_the_middle_of_a_long_timeline_is_left_out() -> None:
     lines = list(plan_lines(plan(100), box="rig"))
     assert [line[:4] for line in lines[19:22]] == ["  20", "   …", "  81"]
     assert "60 more" in lines[20]
+
+
+def test_what_an_end_that_disagrees_costs_is_told() -> None:
+    assert "an end that is not what it should be is launched 1 time more (--repeats)" in plan_lines(
+        plan(2, repeats=1), box="rig"
+    )
 
 
 def test_several_axes_and_minutes_are_told() -> None:

@@ -103,7 +103,7 @@ def _range(values: list[float]) -> str:
 
 def _bad_end(course: Course, spot: Spot) -> bool:
     """Whether it took more than one launch to see it fail."""
-    repeats = course.question.repeats
+    repeats = course.question.times_more
     for attempt in range(1 + repeats):
         trial = _launched(course, spot, purpose="bad end again" if attempt else BAD_END)
         if course.judge is None and not reached(trial.verdict, until=course.question.until):
@@ -113,16 +113,17 @@ def _bad_end(course: Course, spot: Spot) -> bool:
         if not trial.record:
             raise Refused(AnswerKind.ENDPOINT_FAILED, f"the bad end does not fail: {trial.verdict.why}")
         if not attempt:
-            course.notify(f"the bad end {_ended(trial.verdict)}; running it {repeats} times more")
+            _say_again(course, f"the bad end {_ended(trial.verdict)}")
+    launches = "1 launch" if not repeats else f"{1 + repeats} of {1 + repeats} launches"
     raise Refused(
         AnswerKind.ENDPOINT_FAILED,
-        f"the bad end does not fail: all {1 + repeats} launches {_ended(trial.verdict)}",
+        f"the bad end does not fail: {launches} of it {_ended(trial.verdict)}",
     )
 
 
 def _good_end(course: Course, spot: Spot) -> bool:
     """Whether it took more than one launch to see it pass."""
-    repeats = course.question.repeats
+    repeats = course.question.times_more
     verdicts: list[Observation | None] = []
     while len(verdicts) <= repeats:
         trial = _launched(course, spot, purpose="good end again" if verdicts else GOOD_END)
@@ -134,7 +135,7 @@ def _good_end(course: Course, spot: Spot) -> bool:
         if not trial.record:
             raise Refused(AnswerKind.ENDPOINT_FAILED, f"the baseline itself fails: {trial.verdict.why}")
         if len(verdicts) == 1:
-            course.notify(f"the good end {_ended(trial.verdict)}; running it {repeats} times more")
+            _say_again(course, f"the good end {_ended(trial.verdict)}")
     count = f"{len(verdicts)} of {len(verdicts)} launches of the good end {_ended(trial.verdict)}"
     if Observation.BAD in verdicts:
         raise Refused(
@@ -145,6 +146,11 @@ def _good_end(course: Course, spot: Spot) -> bool:
         f"the baseline itself fails, in another way than the bad end ({course.judge}), so that nothing in between can "
         f"be told apart: {count}",
     )
+
+
+def _say_again(course: Course, what: str) -> None:
+    if times := course.question.times_more:
+        course.notify(f"{what}; launching it {'once' if times == 1 else f'{times} times'} more (--repeats)")
 
 
 def _launched(course: Course, spot: Spot, *, purpose: str) -> Trial:

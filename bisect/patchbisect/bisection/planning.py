@@ -154,6 +154,7 @@ def plan_to_json(question: Question, plan: Forecast, *, needs: Equipment | None 
         "axes": {axis.value: count for axis, count in plan.axes.items()},
         "timeline": [change_to_json(change, k, secrets=question.secrets) for k, change in enumerate(changes, start=1)],
         "launches": {"expected": round(plan.expected, 1), "worst": plan.worst},
+        "repeats": None if question.bad_when else question.times_more,
         "minutes": minutes,
         "environments": _equipment_to_json(needs) if needs else None,
     }

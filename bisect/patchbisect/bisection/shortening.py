@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 
 from patchbisect.bisection.bench import Around, Bench, in_journal
@@ -266,7 +266,7 @@ class _Fast:
         again = {step.trial.record: step for step in finding.steps if step.trial.record}
         known = tuple(replace(again.pop(step.trial.record, step), trial=step.trial) for step in whole)
         rest = tuple(step for step in finding.steps if not step.trial.record or step.trial.record in again)
-        steps = (*known[:1], *short, *known[1:], *rest)
+        steps = (*_aims(short), *known[:1], *_aims(short, other=True), *known[1:], *rest)
         return replace(finding, steps=steps, lost=(*self.lost, *finding.lost))
 
     def _confirmed(self, finding: Finding, short: Shortcut) -> Finding:
@@ -294,7 +294,13 @@ class _Fast:
             finding,
             reason=f"{finding.reason}; searched without {left_out}, {said}",
             proof=tuple(proof),
-            steps=(*aimed, *self.tried, *finding.steps, *(step for step in whole.steps if step not in aimed)),
+            steps=(
+                *_aims(self.tried),
+                *aimed,
+                *_aims(self.tried, other=True),
+                *finding.steps,
+                *(step for step in whole.steps if step not in aimed),
+            ),
             target=whole.judge,
         )
 
@@ -303,6 +309,11 @@ class _Fast:
         trial = next((one for one in self.started_whole.values() if one.content_id == spot.content), None)
         observation = self.whole.observed(spot, trial) if trial else None
         return Seen(spot=spot, observation=observation, trial=trial) if observation else None
+
+
+def _aims(steps: Sequence[Step], *, other: bool = False) -> Iterator[Step]:
+    """Those that showed what to aim at, which came before everything else; or the other ones."""
+    return (step for step in steps if (step.purpose in (AIM, AIM_WARM)) is not other)
 
 
 def _left_out(short: Shortcut, *, warm: bool) -> str:

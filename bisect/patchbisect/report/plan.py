@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from patchbisect.report.words import counted
 from patchbisect.wire import Json
 
 _LISTED = 40
@@ -23,6 +24,8 @@ def plan_lines(plan: Json, *, box: str) -> Iterator[str]:
         f"launches: {launches['expected']:.1f} expected, {launches['worst']} at worst for one culprit; "
         "ends and proof included"
     )
+    if plan["repeats"]:
+        yield f"an end that is not what it should be is launched {counted(plan['repeats'], 'time')} more (--repeats)"
     if minutes:
         yield (
             f"minutes: {minutes['expected']:.1f} expected, {minutes['worst']:.1f} at worst; "
