@@ -75,6 +75,12 @@ def test_a_new_launch_begins_anew_and_its_time_tells_how_long_is_left() -> None:
     assert "16 of 64 changes left to suspect, launch 5 of about 10, about 9 min to go" in shown(board)
 
 
+def test_what_the_search_is_sure_of_is_not_proven_yet() -> None:
+    search = {"changes": 3, "candidates": 1, "confidence": 1.0, "launches": 4, "expected": 4.0}
+    line = plain({"kind": "search", **search})
+    assert line == "  1 of 3 changes left to suspect, 100% sure before its proof, 4 launches"
+
+
 def test_gpus_are_bars_of_the_most_seen() -> None:
     board = Board()
     board.apply({"kind": "signals", "t": 1.0, "gpus": [[0, 40.0, 90], [1, 80.0, 5]], "silent_for_s": 31.0})

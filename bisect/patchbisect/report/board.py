@@ -189,7 +189,8 @@ def _search_line(board: Board) -> str:
     words = [f"{search['candidates']} of {search['changes']} changes left to suspect"]
     # The search may also be sure that it is one of several.
     if search.get("confidence") is not None and search["candidates"] == 1:
-        words.append(f"{search['confidence']:.0%} sure")
+        # The proof may still refute it: more than one change may be guilty.
+        words.append(f"{search['confidence']:.0%} sure before its proof")
     done, expected = search["launches"], math.ceil(search["expected"])
     words.append(f"launch {done + 1} of about {expected}" if expected > done else f"{done} launches")
     if (left := board.seconds_to_go) is not None:
