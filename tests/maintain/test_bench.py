@@ -60,6 +60,16 @@ def test_the_first_of_two_neighbouring_prints_is_mended(tmp_path: Path) -> None:
     assert "engine_10 = 10\nprint('right')\nprint('b')\nengine_11 = 11\n" in lab.result()
 
 
+def test_a_patch_that_became_another_one_while_it_was_open_is_not_written_over(tmp_path: Path) -> None:
+    lab = neighbours(tmp_path, "print('a')", "print('b')")
+    bench = Bench(lab.shop())
+    replace(bench.open(1) / ENGINE, "print('a')", "print('right')")
+    lab.shop().edit("fold", lambda editor: editor.fold(2, into=1))
+    with pytest.raises(UsageError, match="0001-p1 is not what it was when this edit was opened"):
+        bench.refresh()
+    assert "print('a')\nprint('b')\n" in lab.result()
+
+
 def test_a_new_patch(lab: Lab) -> None:
     bench = Bench(lab.shop())
     tree = bench.open_new(NEW)

@@ -29,9 +29,13 @@ _LEFT = "refs/patchbisect/left"
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What an open edit is about. ``number`` is 0 for a new patch, which goes behind ``after`` (-1: at the end)."""
+    """What an open edit is about. ``number`` is 0 for a new patch, which goes behind ``after`` (-1: at the end).
+
+    ``start`` is the commit of the patch as it was when it was opened.
+    """
 
     parent: str
+    start: str = ""
     number: int = 0
     after: int = -1
     slug: str = ""
@@ -67,8 +71,8 @@ class Bench:
         if not patch.enabled:
             raise UsageError(f"{patch.name} is disabled (Enabled: no)", remedy="Take that trailer away first.")
         before = [other for other in editor.queue.enabled if other.number < number]
-        parent = self._tip(editor, before)
-        return self._start(Opened(parent=parent, number=number), at=self._tip(editor, [*before, patch]))
+        start = self._tip(editor, [*before, patch])
+        return self._start(Opened(parent=self._tip(editor, before), start=start, number=number), at=start)
 
     def open_new(self, new: Opened) -> Path:
         """A new patch: a work tree with the queue applied, up to ``after`` where that is given. Sets ``parent``.
@@ -86,8 +90,8 @@ class Bench:
     def refresh(self) -> Outcome:
         """Take the work tree into the queue, and close the edit. Several commits become several patches.
 
-        Raises UsageError where nothing was changed in a new patch, or a later patch no longer fits; then the edit
-        stays open and the queue as it was.
+        Raises UsageError where nothing was changed in a new patch, a later patch no longer fits, or the patch itself
+        is another one than was opened; then the edit stays open and the queue as it was.
         """
         opened = self.opened
         if opened is None:
@@ -187,6 +191,13 @@ class Bench:
 
     def _replaced(self, editor: Editor, opened: Opened, commits: Sequence[str]) -> Rebuilt:
         old = editor.queue.patch(opened.number)
+        before = [other for other in editor.queue.enabled if other.number < opened.number]
+        # A patch that was folded into it meanwhile is not in the work tree, and would be lost without a word.
+        if self._tip(editor, [*before, old]) != opened.start:
+            raise UsageError(
+                f"{old.name} is not what it was when this edit was opened",
+                remedy=f"`invoke abandon` keeps what was done here under a ref; then `invoke edit {old.number}` again.",
+            )
         if len(commits) == 1:
             [commit] = commits
             return editor.replace(opened.number, [self._edited(old, commit, opened)])
