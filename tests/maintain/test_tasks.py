@@ -48,6 +48,8 @@ def test_a_day_with_the_queue(lab: Lab, tmp_path: Path) -> None:
     run(lab, "undo")
     assert said(lab, "fold", "3", "--into", "1")["removed"] == ["0003-three.patch"]
     run(lab, "undo")
+    assert said(lab, "drop", "three")["removed"] == ["0003-three.patch"]
+    run(lab, "undo")
     assert said(lab, "split", "4", "--files", "loader.py", "--slug", "x")["added"] == ["0005-x.patch"]
     run(lab, "undo")
     tree = Path(said(lab, "edit", "2")["tree"])
@@ -87,7 +89,10 @@ def test_a_probe(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("drop", "x"), "no patch number"),
+        (("drop", "x"), "there is no patch 'x'"),
+        (("drop", "thre"), "did you mean three"),
+        (("import", "a..b", "--clone", "nowhere"), "nowhere: there is no such folder"),
+        (("import", "a..b", "--clone", "patches"), "patches has no"),
         (("drop", "9"), "no patch 0009"),
         (("new-patch", "a", "--kind", "fxi"), "did you mean fix"),
         (("new-patch", "../a"), "is no slug"),
@@ -99,7 +104,7 @@ def test_a_probe(lab: Lab) -> None:
         (("where-applies",), "--among"),
         (("where-applies", "--range", "a..b"), "needs a clone"),
         (("review", "--base", "nowhere"), "no revision 'nowhere'"),
-        (("lint", "--only", "x"), "no patch number"),
+        (("lint", "--only", "x"), "there is no patch 'x'"),
         (("lint", "--only", "2,99"), "there is no patch 0099"),
         (("export", ".gitignore", "--quilt"), "is there already"),
         (("export", "mine", "--branch", "--to", ".gitignore"), "is there already"),

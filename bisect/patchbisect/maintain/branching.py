@@ -79,13 +79,9 @@ def commits_of(mirror: Mirror, base: Base, *, rev: str, clone: Path | None) -> l
     store = Git(mirror.path)
     old, dots, new = rev.partition("..")
     if clone is not None:
-        tip = Git(clone, worktree=True).run("rev-parse", "--verify", "--quiet", f"{new if dots else rev}^{{commit}}")
-        if tip.status:
-            raise UsageError(f"{clone} has no revision {rev!r}")
-        store.output("fetch", "--quiet", "--no-tags", str(clone), f"+{tip.text}:refs/patchbisect/imports/{tip.text}")
-        new = tip.text
-        if dots:
-            old = Git(clone, worktree=True).text("rev-parse", "--verify", f"{old}^{{commit}}")
+        new = _commit_in(clone, new if dots else old)
+        store.output("fetch", "--quiet", "--no-tags", str(clone), f"+{new}:refs/patchbisect/imports/{new}")
+        old = _commit_in(clone, old) if dots else new
     ran = (
         store.run("rev-list", "--reverse", f"{old}..{new}")
         if dots
@@ -94,6 +90,15 @@ def commits_of(mirror: Mirror, base: Base, *, rev: str, clone: Path | None) -> l
     if ran.status or not ran.text:
         raise UsageError(f"{rev!r} names no commits", remedy="Give a commit, or A..B; for another clone use --clone.")
     return ran.text.split()
+
+
+def _commit_in(clone: Path, rev: str) -> str:
+    if not clone.is_dir():
+        raise UsageError(f"{clone}: there is no such folder", remedy="Give a clone of SGLang that has the commits.")
+    ran = Git(clone, worktree=True).run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{rev}^{{commit}}")
+    if ran.status:
+        raise UsageError(f"{clone} has no revision {rev!r}", remedy="Fetch it there, or check its name.")
+    return ran.text
 
 
 def _commit(store: Git, patch: Patch, *, tree: str, parent: str) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @task(
     help={
-        "only": "numbers of patches to look at, as 3,5",
+        "only": "the patches to look at, as 3,5",
         "at": "a revision of this repository instead of the files on disk",
         "rules": "list the rules instead",
         "json": workshop.JSON,
@@ -40,7 +40,7 @@ def lint(ctx: invoke.Context, only: str = "", at: str = "", rules: bool = False,
         return
     project = load_project()
     files = files_at(project, at)
-    chosen = workshop.numbers(only)
+    chosen = workshop.numbers(only, files)
     workshop.require_numbers(chosen, files)
     found = lint_files(files, mirror=mirror_of(project), only=chosen)
     wrong = [one for one in found if one.counts]

@@ -59,7 +59,8 @@ def edit(ctx: invoke.Context, number: str, json: bool = False) -> None:
     """
     from patchbisect.maintain.bench import Bench
 
-    workshop.opened(Bench(workshop.shop()).open(workshop.number(number)), json=json)
+    shop = workshop.shop()
+    workshop.opened(Bench(shop).open(workshop.which(shop, number)), json=json)
 
 
 @task(help={"json": workshop.JSON})
@@ -98,9 +99,10 @@ def move(ctx: invoke.Context, number: str, to: str, json: bool = False) -> None:
 
     Example: invoke move 5 --to 2
     """
-    which, target = workshop.number(number), workshop.number(to)
+    shop = workshop.shop()
+    which, target = workshop.which(shop, number), workshop.which(shop, to)
     title = f"move {which:04d} to {target:04d}"
-    workshop.done(workshop.shop().edit(title, lambda editor: editor.move(which, to=target)), json=json)
+    workshop.done(shop.edit(title, lambda editor: editor.move(which, to=target)), json=json)
 
 
 @task(help={"number": "the patch", "json": workshop.JSON})
@@ -109,8 +111,9 @@ def drop(ctx: invoke.Context, number: str, json: bool = False) -> None:
 
     Example: invoke drop 4
     """
-    which = workshop.number(number)
-    workshop.done(workshop.shop().edit(f"drop {which:04d}", lambda editor: editor.drop(which)), json=json)
+    shop = workshop.shop()
+    which = workshop.which(shop, number)
+    workshop.done(shop.edit(f"drop {which:04d}", lambda editor: editor.drop(which)), json=json)
 
 
 @task(help={"number": "the patch that goes", "into": "the patch that takes its changes", "json": workshop.JSON})
@@ -119,9 +122,10 @@ def fold(ctx: invoke.Context, number: str, into: str, json: bool = False) -> Non
 
     Example: invoke fold 5 --into 4
     """
-    which, keeper = workshop.number(number), workshop.number(into)
+    shop = workshop.shop()
+    which, keeper = workshop.which(shop, number), workshop.which(shop, into)
     title = f"fold {which:04d} into {keeper:04d}"
-    workshop.done(workshop.shop().edit(title, lambda editor: editor.fold(which, into=keeper)), json=json)
+    workshop.done(shop.edit(title, lambda editor: editor.fold(which, into=keeper)), json=json)
 
 
 @task(
@@ -138,9 +142,10 @@ def split(ctx: invoke.Context, number: str, files: str, slug: str, json: bool = 
     Example: invoke split 3 --files model_runner.py --slug count-passes
     """
     paths = [path.strip() for path in files.split(",") if path.strip()]
-    which = workshop.number(number)
+    shop = workshop.shop()
+    which = workshop.which(shop, number)
     title = f"split {which:04d}"
-    workshop.done(workshop.shop().edit(title, lambda editor: editor.split(which, paths=paths, slug=slug)), json=json)
+    workshop.done(shop.edit(title, lambda editor: editor.split(which, paths=paths, slug=slug)), json=json)
 
 
 @task(help={"json": workshop.JSON})

@@ -90,18 +90,29 @@ def me(root: Path) -> tuple[str, str]:
     return f"{name} <{address}>", format_datetime(datetime.now().astimezone())
 
 
-def number(text: str) -> int:
-    """``3``, ``0003`` or ``0003-slug`` as a number. Raises UsageError."""
+def number(text: str, known: Iterable[str] = ()) -> int:
+    """``3``, ``0003``, ``0003-slug``, or the slug alone of one of the ``known`` patch files. Raises UsageError."""
     from patchbisect.errors import UsageError
+    from patchbisect.patchqueue import did_you_mean
 
-    word = text.partition("-")[0]
-    if not word.isdecimal():
-        raise UsageError(f"{text!r} is no patch number", remedy="As in: invoke edit 3")
-    return int(word)
+    slugs = {name[5:].removesuffix(".patch"): name[:4] for name in known if name[:4].isdecimal()}
+    # A slug may begin with a number, too.
+    word = slugs.get(text) or text.partition("-")[0]
+    if word.isdecimal():
+        return int(word)
+    raise UsageError(
+        f"there is no patch {text!r}{did_you_mean(text, slugs)}",
+        remedy="A patch is named by its number or its slug, as `invoke queue` lists them.",
+    )
 
 
-def numbers(text: str) -> tuple[int, ...]:
-    return tuple(number(word.strip()) for word in text.split(",") if word.strip())
+def which(shop: Shop, text: str) -> int:
+    """The number of a patch as it is named on the command line. Raises UsageError."""
+    return number(text, shop.folder.read())
+
+
+def numbers(text: str, known: Iterable[str]) -> tuple[int, ...]:
+    return tuple(number(word.strip(), known) for word in text.split(",") if word.strip())
 
 
 def require_numbers(chosen: tuple[int, ...], files: Iterable[str]) -> None:
