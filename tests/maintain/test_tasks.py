@@ -117,6 +117,14 @@ def test_mistakes_are_one_clear_line(lab: Lab, words: tuple[str, ...], message: 
     assert message in run(lab, *words, code=2)
 
 
+def test_a_patch_that_is_here_already_is_not_taken_in_again(lab: Lab, tmp_path: Path) -> None:
+    again = tmp_path / "0001-one.patch"
+    again.write_bytes(lab.files()["0001-one.patch"])
+    refused = run(lab, "import", str(again), code=2)
+    assert "nothing was taken in: here already: 0001-one\n" in refused
+    assert "--instead" in refused
+
+
 def test_lint_is_negative_where_something_is_wrong(lab: Lab) -> None:
     path = lab.root / "patches" / "0001-one.patch"
     path.write_bytes(path.read_bytes().replace(b"Kind: experiment", b"Kind: instrumentation"))

@@ -34,6 +34,12 @@ def come_back(mirror: Mirror, base: Base, queue: Queue, imported: Sequence[Impor
     return result
 
 
+def already_there(queue: Queue, imported: Sequence[Imported]) -> list[Patch]:
+    """The patches of the queue that are among the imported ones, known as in ``come_back``."""
+    matches = (_match(one.patch, queue.patches) for one in imported)
+    return [old for old in matches if old is not None]
+
+
 def _match(patch: Patch, old: Sequence[Patch]) -> Patch | None:
     by_slug = (other for other in old if other.slug == patch.slug)
     by_subject = (other for other in old if other.subject == patch.subject)

@@ -151,8 +151,17 @@ def _check_places(shop: Shop, imported: list[Imported], *, instead: bool) -> Non
     """Raise UsageError that names every hunk that stands nowhere, not only the first."""
     from patchbisect.errors import UsageError
     from patchbisect.maintain.placing import misplaced
+    from patchbisect.maintain.returning import already_there
 
-    told = misplaced(shop, [one.patch for one in imported], after=() if instead else shop.queue().enabled)
+    queue = shop.queue()
+    told = misplaced(shop, [one.patch for one in imported], after=() if instead else queue.enabled)
+    known = [] if instead else already_there(queue, imported)
+    if known and (told or {patch.slug for patch in known} & {one.patch.slug for one in imported}):
+        names = ", ".join(patch.name for patch in known[:3]) + (f" and {len(known) - 3} more" if known[3:] else "")
+        raise UsageError(
+            f"nothing was taken in: here already: {names}",
+            remedy="With --instead what is imported becomes the queue; else leave these out, or rename their files.",
+        )
     if told:
         shown = [f"  {line}" for line in told[:20]] + ([f"  ... and {len(told) - 20} more"] if told[20:] else [])
         raise UsageError(
