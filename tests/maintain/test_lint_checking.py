@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from patchbisect.maintain.lint import Finding, diagnose, lint
+from patchbisect.maintain.lint import Finding, diagnose, lint, waivers_used
 from patchbisect.maintain.lint.findings import RULES
 from patchbisect.patchqueue import Severity, compose, format_patch
 
@@ -158,6 +158,16 @@ def test_a_waiver_needs_a_reason_and_a_rule_that_complains() -> None:
     name, data = patch(1, bad, trailers=[("Waive", "unbound because")])
     [refused] = [one for one in run((name, data.replace(b"unbound because", b"unbound"))) if one.rule == "trailer"]
     assert "reason" in refused.why
+
+
+def test_a_waiver_is_told_in_one_line_however_often_it_is_used() -> None:
+    once = Finding(patch="0001-a", rule="unbound", why="half", waived="size is 8")
+    twice = Finding(patch="0001-a", rule="call", why="f", waived="it is pure")
+    found = [once, twice, twice, Finding(patch="0001-a", rule="call", why="g")]
+    assert waivers_used(found) == [
+        "0001-a: unbound, because size is 8",
+        "0001-a: call (2 times), because it is pure",
+    ]
 
 
 def test_what_does_not_apply_or_compile_cannot_be_waived() -> None:

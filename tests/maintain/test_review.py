@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from patchbisect.maintain.facts import facts_of, graph_svg
+from patchbisect.maintain.lint import Finding
 from patchbisect.maintain.review import PatchChange, What, markdown, refused_markdown
 from patchbisect.maintain.reviewing import pin_in, reader, review_against
 from patchbisect.model import Base
@@ -40,6 +41,15 @@ def whats(lab: Lab) -> dict[str, What]:
 def test_nothing_changed(lab: Lab) -> None:
     assert review(lab).changes == ()
     assert "Queue and pin are the same." in markdown(review(lab))
+
+
+def test_waivers_are_told_of_the_patches_that_changed(lab: Lab) -> None:
+    lab.shop().edit("drop", lambda editor: editor.drop(1))
+    names = ("0002-two", "0003-three")
+    findings = tuple(Finding(patch=name, rule="call", why="f", waived="it is pure") for name in names)
+    wrong = Finding(patch="0002-two", rule="call", why="g")
+    found = replace(review(lab), findings=(*findings, wrong))
+    assert found.to_be_told == (findings[1], wrong)
 
 
 def test_added_removed_and_refitted(lab: Lab) -> None:

@@ -82,6 +82,12 @@ class Review:
     def pin_moved(self) -> bool:
         return self.pin_before.commit != self.pin_after.commit
 
+    @property
+    def to_be_told(self) -> tuple[Finding, ...]:
+        """What lint says of the patches that changed, and what is wrong anywhere."""
+        touched = {change.name for change in self.changes}
+        return tuple(found for found in self.findings if found.counts or found.patch in touched)
+
     def risks(self, change: PatchChange) -> list[str]:
         return risks_of(change, {fact.patch.name: fact for fact in self.facts})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,9 +48,7 @@ def lint(ctx: invoke.Context, only: str = "", at: str = "", rules: bool = False,
     if json:
         emit({"findings": [finding_to_json(one) for one in found], "wrong": len(wrong)})
     else:
-        # What is wrong stands last, next to the prompt.
-        for one in sorted(found, key=lambda one: (one.counts, not one.waived)):
-            _show(one)
+        _show(found)
         patches = len(set(chosen)) or sum(name.endswith(".patch") for name in files)
         waived = sum(1 for one in found if one.waived)
         console().print(
@@ -68,12 +67,18 @@ def _tell_rules(rules: Any, *, json: bool) -> None:
         console().print(f"{name:14} {text}", markup=False)
 
 
-def _show(found: Finding) -> None:
-    mark = "waived" if found.waived else str(found.severity)
-    console().print(f"{mark}: {found}", markup=False)
-    extra = f"because {found.waived}" if found.waived else found.remedy
-    if extra:
-        console().print(f"  {extra}", markup=False)
+def _show(found: Iterable[Finding]) -> None:
+    """Waivers in a line each; what is wrong stands last, next to the prompt."""
+    from patchbisect.maintain.lint import waivers_used
+    from patchbisect.report.queue import note
+
+    found = list(found)
+    for waiver in waivers_used(found):
+        console().print(note(f"waived: {waiver}"))
+    for one in sorted((one for one in found if not one.waived), key=lambda one: one.counts):
+        console().print(note(f"{one.severity}: {one}"))
+        if one.remedy:
+            console().print(note(one.remedy, indent=2))
 
 
 @task(help={"svg": "write what builds on what as a picture into this file", "json": workshop.JSON})
@@ -107,16 +112,17 @@ def facts(ctx: invoke.Context, svg: str = "", json: bool = False) -> None:
             ]
         )
         return
+    from patchbisect.report.queue import note
     from patchbisect.report.words import counted
 
     for fact in found:
         proof = f"{fact.proof.outcome} in {fact.proof.run} on {fact.proof.box}" if fact.proof else "not proven"
         sent = fact.patch.trailer("Forwarded")
-        console().print(f"{fact.patch.name}  {counted(fact.age_days, 'day')}, {proof}, forwarded: {sent}", markup=False)
+        console().print(note(f"{fact.patch.name}  {counted(fact.age_days, 'day')}, {proof}, forwarded: {sent}"))
         for path, names in fact.functions.items():
-            console().print(f"  {path.removeprefix('python/')}: {', '.join(names)}", markup=False)
+            console().print(note(f"{path.removeprefix('python/')}: {', '.join(names)}", indent=2))
         if fact.builds_on:
-            console().print(f"  builds on {', '.join(fact.builds_on)}", markup=False)
+            console().print(note(f"builds on {', '.join(fact.builds_on)}", indent=2))
 
 
 @task(
@@ -153,8 +159,7 @@ def review(ctx: invoke.Context, base: str = "main", head: str = "", markdown: bo
         sys.stdout.write(as_markdown(found))
         return
     workshop.table([(change.name, str(change.what), "; ".join(found.risks(change))) for change in found.changes])
-    for one in found.findings:
-        _show(one)
+    _show(found.to_be_told)
     say(f"started with it in {found.proof.run}" if found.proof else "no recorded start with this queue")
 
 

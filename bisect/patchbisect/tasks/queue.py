@@ -27,7 +27,7 @@ def queue(ctx: invoke.Context, at: str = "worktree", json: bool = False) -> None
     """
     from patchbisect.config import load_project
     from patchbisect.points import PointResolver
-    from patchbisect.report.tables import add, table
+    from patchbisect.report.queue import queue_table
 
     project = load_project()
     pin, patches = PointResolver.of(project, mirror=mirror_of(project)).queue(at)
@@ -36,14 +36,8 @@ def queue(ctx: invoke.Context, at: str = "worktree", json: bool = False) -> None
     if json:
         emit({"pin": asdict(pin), "patches": [described(patch) for patch in patches.patches]})
         return
-    shown_patches = table("patch", "kind", "forwarded", "subject", "files")
-    for patch in patches.patches:
-        shown = described(patch)
-        state = "" if patch.enabled else " (disabled)"
-        about = (shown["kind"], shown["forwarded"], patch.subject, "\n".join(shown["files"]))
-        add(shown_patches, f"{patch.name}{state}", *about)
     console().print(f"pin {pin.tag or pin.commit} ({pin.commit[:12]}) of {pin.upstream}")
-    console().print(shown_patches)
+    console().print(queue_table(described(patch) for patch in patches.patches))
 
 
 def described(patch: Patch) -> dict[str, Any]:

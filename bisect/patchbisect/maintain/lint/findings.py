@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -79,6 +80,15 @@ class Finding:
 
 def finding_to_json(found: Finding) -> dict[str, Any]:
     return {**asdict(found), "severity": str(found.severity)}
+
+
+def waivers_used(findings: Iterable[Finding]) -> list[str]:
+    """One line for each rule that a patch breaks by its own leave, however often."""
+    used = Counter((found.patch, found.rule, found.waived) for found in findings if found.waived)
+    return [
+        f"{patch}: {rule}{f' ({times} times)' if times > 1 else ''}, because {reason}"
+        for (patch, rule, reason), times in used.items()
+    ]
 
 
 def waive(patch: Patch, findings: Iterable[Finding]) -> list[Finding]:
