@@ -31,6 +31,18 @@ def test_a_plan_launches_nothing(project: FakeProject) -> None:
     assert "launches:" in project.run("bisect", "--plan").stdout
 
 
+def test_a_plan_installs_nothing(tmp_path: Path) -> None:
+    project = fake_project(tmp_path)
+    settings = project.root / "invoke.yaml"
+    lines = settings.read_text().splitlines()
+    embedded = ["  boxes: {local: {embedded: true}}" if line.startswith("  boxes:") else line for line in lines]
+    settings.write_text("\n".join(embedded))
+    plan = project.run("bisect", "--plan", env={"PIP_NO_INDEX": "1"})
+    assert (plan.returncode, "launches:" in plan.stdout) == (0, True), plan.stderr
+    assert "note: the first launch installs the server of box local" in plan.stderr
+    assert not (project.root / ".patchbisect" / "cpu").exists()
+
+
 def test_the_journal_can_be_read_and_replayed(project: FakeProject, found: dict[str, Any]) -> None:
     events = [entry["event"] for entry in project.json("bisect.log", "--of", found["id"])]
     assert events == ["begin", "question", *["intent", "trial"] * found["launches"], "answer"]

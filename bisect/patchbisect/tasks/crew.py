@@ -82,13 +82,17 @@ def rigs_of(
 
 
 def equipped(project: Project, question: Question, *, box: str) -> Equipment | None:
-    """The environments that the points need on the box, which is only looked at; None where it cannot be reached."""
+    """The environments that the points need on the box, which is only looked at; None where nothing can tell yet."""
     from patchbisect.bisection import OnDesk, equipment
+    from patchbisect.embedded import find
     from patchbisect.records import Store
     from patchbisect.trial import Desk, Wheels
 
     _, config = project.settings.box_named(box)
-    embedded = prepared(project) if config.embedded else None
+    embedded = find(project.state) if config.embedded else None
+    if config.embedded and embedded is None:
+        say(f"note: the first launch installs the server of box {box}; until then nobody knows what points need there")
+        return None
 
     @contextmanager
     def wheels() -> Iterator[Wheels]:
