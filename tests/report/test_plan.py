@@ -11,7 +11,8 @@ from patchbisect.report.plan import plan_lines, spans
 
 def plan(changes: int, **more: Any) -> dict[str, Any]:
     timeline = [{"position": k, "kind": "queue", "title": f"add {k:04d}-x: X"} for k in range(1, changes + 1)]
-    document = {"timeline": timeline, "axes": {"queue": changes}, "launches": {"expected": 7.25, "worst": 9}}
+    document = {"timeline": timeline, "axes": {"queue": changes}, "launches": {"expected": 7.25, "worst": 9, "made": 0}}
+    document["budget"] = {"launches": None, "seconds": None}
     return {**document, "repeats": None, "minutes": None, "environments": None, **more}
 
 
@@ -34,6 +35,13 @@ def test_what_an_end_that_disagrees_costs_is_told() -> None:
     assert "an end that is not what it should be is launched 1 time more (--repeats)" in plan_lines(
         plan(2, repeats=1), box="rig"
     )
+
+
+def test_what_is_made_already_and_what_is_allowed_are_told() -> None:
+    launches = {"expected": 9.5, "worst": 12, "made": 4}
+    lines = list(plan_lines(plan(2, launches=launches, budget={"launches": 5, "seconds": 90.0}), box="rig"))
+    assert "4 of these are made already: --resume goes on from there" in lines
+    assert lines[-3:-1] == ["budget: 5 launches in all, 1 left", "budget: 1.5 minutes in all"]
 
 
 def test_several_axes_and_minutes_are_told() -> None:

@@ -165,6 +165,9 @@ def test_a_spent_budget_is_raised_on_resume(tmp_path: Path) -> None:
     assert spent.returncode == 1
     assert "--budget-launches N (or --budget-minutes), N in all" in " ".join(spent.stdout.split())
     assert project.json("bisect", "--resume")["launches"] == 3
+    plan = project.run("bisect", "--resume", "--budget-launches", "4", "--plan").stdout
+    assert "3 of these are made already" in plan
+    assert "budget: 4 launches in all, 1 left" in plan
     less = project.run("bisect", "--resume", "--budget-launches", "2")
     assert (less.returncode, "3 are made already" in less.stderr) == (2, True)
     other = project.run("bisect", "--resume", "--depth", "hunk")

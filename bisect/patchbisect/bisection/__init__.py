@@ -19,7 +19,7 @@ from patchbisect.bisection.finding import (
 from patchbisect.bisection.judging import BadIs, Target, is_transient, reached, short
 from patchbisect.bisection.planning import Equipment, equipment, forecast, plan_to_json
 from patchbisect.bisection.remembering import Shut
-from patchbisect.bisection.resuming import heard, note_budget, resumed
+from patchbisect.bisection.resuming import heard, note_budget, paid, resumed
 from patchbisect.bisection.running import bisect
 from patchbisect.bisection.session import (
     UNTIL,
@@ -71,6 +71,7 @@ __all__ = [
     "mark_content",
     "note_budget",
     "one_of",
+    "paid",
     "plan_to_json",
     "reached",
     "reasons_of",

@@ -137,8 +137,11 @@ def _seconds(question: Question, *, store: Store, box: str) -> list[float]:
     return took[-_RECENT:]
 
 
-def plan_to_json(question: Question, plan: Forecast, *, needs: Equipment | None = None) -> Json:
-    """The document of ``bisect --plan --json``; without ``needs`` the box could not tell what it has."""
+def plan_to_json(question: Question, plan: Forecast, *, needs: Equipment | None = None, made: int = 0) -> Json:
+    """The document of ``bisect --plan --json``; without ``needs`` the box could not tell what it has.
+
+    ``made`` launches were made already, where the bisection is one that is resumed: they are among those expected.
+    """
     minutes = None
     if plan.seconds is not None:
         minutes = {
@@ -153,7 +156,8 @@ def plan_to_json(question: Question, plan: Forecast, *, needs: Equipment | None 
         "bad": question.timeline.bad.name,
         "axes": {axis.value: count for axis, count in plan.axes.items()},
         "timeline": [change_to_json(change, k, secrets=question.secrets) for k, change in enumerate(changes, start=1)],
-        "launches": {"expected": round(plan.expected, 1), "worst": plan.worst},
+        "launches": {"expected": round(plan.expected, 1), "worst": plan.worst, "made": made},
+        "budget": {"launches": question.budget.launches, "seconds": question.budget.seconds},
         "repeats": None if question.bad_when else question.times_more,
         "minutes": minutes,
         "environments": _equipment_to_json(needs) if needs else None,

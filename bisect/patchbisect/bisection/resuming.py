@@ -70,14 +70,19 @@ def _shown(value: object) -> str:
     return f"with {', '.join(map(str, value)) if isinstance(value, tuple) else value}"
 
 
+def paid(journal: Journal) -> list[str]:
+    """The records of its launches that count, but for verdicts that were known before."""
+    return [entry.data["record"] for entry in standing(journal) if not entry.data["reused"]]
+
+
 def _affordable(asked: Asked, *, journal: Journal, store: Store) -> None:
     """Raises UsageError for a budget that is smaller than what was spent."""
-    paid = [entry.data["record"] for entry in standing(journal) if not entry.data["reused"]]
-    minutes = sum(store.load(record).timings.get("total", 0.0) for record in paid) / 60
-    if 0 < asked.budget_launches < len(paid):
+    made = paid(journal)
+    minutes = sum(store.load(record).timings.get("total", 0.0) for record in made) / 60
+    if 0 < asked.budget_launches < len(made):
         raise UsageError(
-            f"--budget-launches {asked.budget_launches}: {len(paid)} are made already, and they count",
-            remedy=f"say how many there may be in all: more than {len(paid)}",
+            f"--budget-launches {asked.budget_launches}: {len(made)} are made already, and they count",
+            remedy=f"say how many there may be in all: more than {len(made)}",
         )
     if 0 < asked.budget_minutes < minutes:
         raise UsageError(

@@ -24,6 +24,12 @@ def plan_lines(plan: Json, *, box: str) -> Iterator[str]:
         f"launches: {launches['expected']:.1f} expected, {launches['worst']} at worst for one culprit; "
         "ends and proof included"
     )
+    if made := launches["made"]:
+        yield f"{made} of these {'is' if made == 1 else 'are'} made already: --resume goes on from there"
+    if allowed := plan["budget"]["launches"]:
+        yield f"budget: {allowed} launches in all, {max(allowed - made, 0)} left"
+    if seconds := plan["budget"]["seconds"]:
+        yield f"budget: {seconds / 60:g} minutes in all"
     if plan["repeats"]:
         yield f"an end that is not what it should be is launched {counted(plan['repeats'], 'time')} more (--repeats)"
     if minutes:

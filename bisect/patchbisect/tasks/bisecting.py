@@ -168,7 +168,7 @@ def conducted(
         asked = heard(before, asked, journal=journal, project=project)
     question = understood(project, asked)
     if plan:
-        planned(project, asked, question, json=json)
+        planned(project, asked, question, journal=journal, json=json)
         return
     if journal:
         note_budget(asked, before=before, journal=journal)
@@ -291,15 +291,16 @@ def told(finding: Finding, *, journal: Journal, json: bool) -> None:
         raise negative()
 
 
-def planned(project: Project, asked: Asked, question: Question, *, json: bool) -> None:
+def planned(project: Project, asked: Asked, question: Question, *, journal: Journal | None, json: bool) -> None:
     """The timeline and what it will cost, from the search itself and from the records."""
-    from patchbisect.bisection import forecast, plan_to_json
+    from patchbisect.bisection import forecast, paid, plan_to_json
     from patchbisect.records import Store
     from patchbisect.report.plan import plan_lines
 
     name, _ = project.settings.box_named((asked.boxes or (asked.box,))[0] or None)
     plan = forecast(question, store=Store.of(project), box=name)
-    document = plan_to_json(question, plan, needs=equipped(project, question, box=name))
+    made = len(paid(journal)) if journal else 0
+    document = plan_to_json(question, plan, needs=equipped(project, question, box=name), made=made)
     if json:
         emit(document)
         return
