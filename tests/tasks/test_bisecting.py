@@ -200,4 +200,4 @@ def test_another_queue_under_a_journal_is_refused(tmp_path: Path) -> None:
     project.git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-aqm", "one less")
     refused = project.run("bisect", "--resume", "--of", found["id"])
     assert refused.returncode == 2
-    assert "pin, queue or profile changed" in refused.stderr
+    assert "gone: add 0006-note-6" in refused.stderr

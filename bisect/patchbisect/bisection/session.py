@@ -273,7 +273,7 @@ def _note_answer(journal: Journal, document: Json) -> None:
 def _same_question(question: Question, bench: Bench, *, journal: Journal) -> None:
     """Write down what the ends run; refuse where a journal that is resumed knew other ends."""
     ground = Ground(question.timeline, bench)
-    ends = {
+    ends: Json = {
         "good": ground.end(bad=False).content,
         "bad": ground.end(bad=True).content,
         "changes": [change_to_json(change, secrets=question.secrets) for change in question.timeline.changes],
@@ -282,10 +282,19 @@ def _same_question(question: Question, bench: Bench, *, journal: Journal) -> Non
     if before is None:
         journal.append("question", **ends)
         return
-    for name, now in ends.items():
-        if before[name] != now:
-            what = "the changes between the ends are" if name == "changes" else f"the {name} end runs"
-            raise UsageError(
-                f"bisection {journal.identifier} cannot go on: {what} not what it was (pin, queue or profile changed)",
-                remedy="put them back, or start a new bisection",
-            )
+    if different := [name for name in ends if before[name] != ends[name]]:
+        moved = _moved(before["changes"], ends["changes"])
+        what = "the changes between the ends are" if different == ["changes"] else f"the {different[0]} end runs"
+        began = next(journal.entries()).at
+        raise UsageError(
+            f"bisection {journal.identifier} cannot go on: {what} not what it was when it began ({began}): "
+            f"{moved or 'the same changes by name, so the text of a patch, the pin or the profile is another one'}",
+            remedy="put that back, or start a new bisection",
+        )
+
+
+def _moved(before: Sequence[Json], now: Sequence[Json]) -> str:
+    """Which changes are gone, and which are new."""
+    gone = [f"gone: {change['title']}" for change in before if change not in now]
+    new = [f"new: {change['title']}" for change in now if change not in before]
+    return "; ".join([*gone, *new])
