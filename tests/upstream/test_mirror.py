@@ -238,7 +238,8 @@ def test_a_print_below_that_of_a_patch_which_is_not_there(upstream, neighbours, 
     code = mirror.materialize(Base(upstream.pin()), neighbours[1:])
     assert "engine_10 = 10\nprint('b')\nengine_11 = 11\n" in text(mirror, code)
     assert "engine_40 = 40 + 100\n" in text(mirror, code)
-    assert "merged 3-way" in code.shifted[0]
+    told = f"0002-second: {ENGINE}, hunk 1: wanted at line 9, where its context is another (merged 3-way)"
+    assert code.shifted[0] == told
     twice = mirror.materialize(Base(upstream.pin(), rev=upstream.second), neighbours[1:])
     assert "engine_10 = 10\nprint('b')\nengine_11 = 11\n" in text(mirror, twice)
 

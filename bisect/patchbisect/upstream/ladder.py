@@ -146,7 +146,14 @@ class Workbench:
 
 
 def _told(patch: Patch, faults: tuple[Misfit, ...], *, how: str) -> tuple[str, ...]:
-    return tuple(f"{patch.name}: {fault} ({how})" for fault in faults)
+    return tuple(f"{patch.name}: {_stood(fault)} ({how})" for fault in faults)
+
+
+def _stood(fault: Misfit) -> str:
+    """What a hunk that went in had wanted: one that a merge placed is not said to fit nowhere."""
+    if fault.places:
+        return str(fault)
+    return f"{fault.path}, hunk {fault.hunk}: wanted at line {fault.expected}, where its context is another"
 
 
 def _remedy(path: str) -> str:
