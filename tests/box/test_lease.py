@@ -157,8 +157,9 @@ def test_two_clients_take_turns(tmp_path: Path) -> None:
     settings = settings_for(tmp_path)
     with open_box("local", settings, state=tmp_path) as one, open_box("local", settings, state=tmp_path) as other:
         with one.lease("first"):
-            with pytest.raises(BoxBusy, match=f"{getpass.getuser()} on .* \\(first\\)"), other.lease("second"):
+            with pytest.raises(BoxBusy, match=f"{getpass.getuser()} on .* \\(first\\)") as busy, other.lease("second"):
                 pass
+            assert "--wait-for-box 600" in busy.value.remedy
             waiting = threading.Event()
 
             def second() -> None:

@@ -236,7 +236,7 @@ class Box:
             if time.monotonic() >= deadline:
                 raise BoxBusy(
                     f"box {self.name} is in use: {held}",
-                    remedy="wait for it (--wait-for-box), or take it with box.steal if that work is dead",
+                    remedy="wait for it (--wait-for-box 600: seconds), or take it with box.steal if that work is dead",
                 )
             time.sleep(min(1.0, max(0.05, deadline - time.monotonic())))
 

@@ -79,6 +79,6 @@ def _wait_for(lock: TextIO, *, box: str, wait_s: float) -> None:
                 lock.seek(0)
                 raise BoxBusy(
                     f"box {box} is in use by another command of this project: {lock.read()}",
-                    remedy="wait for it (--wait-for-box)",
+                    remedy="wait for it (--wait-for-box 600: seconds)",
                 ) from None
         time.sleep(min(0.2, max(0.01, deadline - time.monotonic())))
