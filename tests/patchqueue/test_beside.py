@@ -63,6 +63,7 @@ def test_the_only_place(before: str, wanted: str, there: str, result: str) -> No
         pytest.param("    p(a)", "    p(a)\n    p(b)", "        p(a)", id="in another suite now"),
         pytest.param("    p(a)", "    p(a)\n        b)", "", id="no whole statement is added"),
         pytest.param("    p(a)", "    p(a)\n    p(b)", "    p(aa)\n    p(b)", id="it is there already"),
+        pytest.param("    a = f()", "    a = f()\n    p(b)", "    return f()", id="nothing comes there any more"),
         pytest.param("    p(\n    )", "    p(\n    b\n    )", "", id="inside a call that is gone"),
     ],
 )

@@ -22,13 +22,16 @@ class _Block:
     indent: str
     binds: frozenset[str]
     names: frozenset[str]
+    leaves: bool
+    """Whether what follows in the suite is never reached."""
 
 
 def placed_beside(*, there: Lines, before: Lines, wanted: Lines) -> tuple[str, ...] | None:
     """What stands in the place of ``before``, whole lines without their ends, when both changes are made.
 
     One change makes ``there`` of it, the other only adds to it and makes ``wanted``. None where the answer is not the
-    only one: both add at the same place, what is added is no statement of the same suite, or it names what is gone.
+    only one: both add at the same place, what is added is no statement of the same suite, it names what is gone, or it
+    would stand where nothing comes any more.
     """
     found = {
         result
@@ -50,7 +53,7 @@ def _inserted(at: int, *, there: Lines, before: Lines, wanted: Lines) -> tuple[s
     parts = [part for lines in (before[:at], before[at:]) if lines for part in [_block(lines)]]
     if new is None or now is None or not all(part and part.indent == new.indent for part in parts):
         return None
-    if there and now.indent != new.indent:
+    if there and (now.indent != new.indent or (at and now.leaves)):
         return None
     gone = frozenset().union(*(part.binds for part in parts if part)) - now.binds
     if gone & new.names:
@@ -73,6 +76,7 @@ def _block(lines: Lines) -> _Block | None:
         indent=first[: len(first) - len(first.lstrip())],
         binds=frozenset(stored | {name for node in nodes for name in _bound_by(node)}),
         names=frozenset(ast.unparse(node) for node in shown),
+        leaves=bool(tree.body) and isinstance(tree.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break),
     )
 
 
