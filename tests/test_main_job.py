@@ -102,7 +102,7 @@ def test_without_a_guilty_change_the_bad_end_is_refused(tmp_path: Path) -> None:
     innocent = fake_project(tmp_path, guilty=0, patches=3)
     document = innocent.json("bisect", "--good", "clean", "--bad", "HEAD")
     assert document["answer"] == "endpoint-failed"
-    assert "the bad end does not fail: 2 of 2 launches" in document["reason"]
+    assert "the bad end does not fail: 4 of 4 launches" in document["reason"]
 
 
 def test_a_baseline_that_fails_is_refused_with_the_reason(tmp_path: Path) -> None:

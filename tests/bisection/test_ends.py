@@ -121,7 +121,7 @@ def test_the_change_that_repaired_it(tmp_path):
 def test_a_repair_that_never_worked(tmp_path):
     finding = found(World.at(tmp_path, lambda at: FAILS), question(fix=True))
     assert finding.answer is AnswerKind.ENDPOINT_FAILED
-    assert "2 of 2 launches of the good end" in finding.reason
+    assert "4 of 4 launches of the good end" in finding.reason
 
 
 # -- the machine --------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_from_there_the_answer_is_the_flag_and_not_the_debug_print(tmp_path):
     assert finding.reason.endswith("flag mem (0.9 -> 0.8) breaks it: necessary, and sufficient alone")
     assert "the change is not in this range" in finding.reason
     assert finding.launches == len(world.launched) - before
-    assert world.launched[before:] == ["HEAD", *["clean"] * 2, f"run:{record}"]
+    assert world.launched[before:] == ["HEAD", *["clean"] * 4, f"run:{record}"]
 
 
 def test_a_baseline_without_a_record_is_not_compared(tmp_path):

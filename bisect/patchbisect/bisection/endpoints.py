@@ -103,7 +103,7 @@ def _range(values: list[float]) -> str:
 
 def _bad_end(course: Course, spot: Spot) -> bool:
     """Whether it took more than one launch to see it fail."""
-    repeats = course.question.times_more
+    repeats = course.question.repeats
     for attempt in range(1 + repeats):
         trial = _launched(course, spot, purpose="bad end again" if attempt else BAD_END)
         if course.judge is None and not reached(trial.verdict, until=course.question.until):
@@ -123,7 +123,7 @@ def _bad_end(course: Course, spot: Spot) -> bool:
 
 def _good_end(course: Course, spot: Spot) -> bool:
     """Whether it took more than one launch to see it pass."""
-    repeats = course.question.times_more
+    repeats = course.question.repeats
     verdicts: list[Observation | None] = []
     while len(verdicts) <= repeats:
         trial = _launched(course, spot, purpose="good end again" if verdicts else GOOD_END)
@@ -149,7 +149,7 @@ def _good_end(course: Course, spot: Spot) -> bool:
 
 
 def _say_again(course: Course, what: str) -> None:
-    if times := course.question.times_more:
+    if times := course.question.repeats:
         course.notify(f"{what}; launching it {'once' if times == 1 else f'{times} times'} more (--repeats)")
 
 

@@ -32,8 +32,8 @@ class Question:
     bad_is: BadIs = "signature"
     rates: Rates = field(default_factory=Rates.deterministic)
     confidence: float = 0.95
-    repeats: int | None = None
-    """Further launches of an endpoint that disagrees; None: as many as its rates call for."""
+    repeats: int = 3
+    """Further launches of an endpoint that disagrees."""
     budget: Budget = field(default_factory=Budget)
     """Over the whole bisection, ends and proof included."""
     fix: bool = False
@@ -46,15 +46,6 @@ class Question:
     """Subjects of changes that a check has found fault with: suspected first."""
     secrets: tuple[str, ...] = ()
     """Names of settings whose values are not shown, besides those that look like it."""
-
-    @property
-    def times_more(self) -> int:
-        """Further launches of an endpoint that disagrees.
-
-        One where launches are taken at their word: two that agree make a wrong question likelier than two accidents.
-        """
-        usual = 1 if self.rates.kind == "deterministic" else 3
-        return usual if self.repeats is None else self.repeats
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,7 @@ def plan_to_json(question: Question, plan: Forecast, *, needs: Equipment | None 
         "timeline": [change_to_json(change, k, secrets=question.secrets) for k, change in enumerate(changes, start=1)],
         "launches": {"expected": round(plan.expected, 1), "worst": plan.worst, "made": made},
         "budget": {"launches": question.budget.launches, "seconds": question.budget.seconds},
-        "repeats": None if question.bad_when else question.times_more,
+        "repeats": None if question.bad_when else question.repeats,
         "minutes": minutes,
         "environments": _equipment_to_json(needs) if needs else None,
     }

@@ -57,7 +57,7 @@ class Asked:
     budget_launches: int = 0
     budget_minutes: float = 0.0
     confidence: float = 0.95
-    repeats: int | None = None
+    repeats: int = 3
     fix: bool = False
     bad_when: str = ""
     fresh: bool = False
@@ -145,7 +145,7 @@ def _check_numbers(asked: Asked) -> None:
     if not 0.5 <= asked.confidence < 1:
         raise UsageError(f"--confidence {asked.confidence:g} is not in [0.5, 1)", remedy="like 0.95")
     for name in ("repeats", "budget_launches", "budget_minutes"):
-        if (number := getattr(asked, name) or 0) < 0:
+        if (number := getattr(asked, name)) < 0:
             none = "no further launch" if name == "repeats" else "no limit"
             raise UsageError(f"--{name.replace('_', '-')} {number:g} is less than nothing", remedy=f"0 means {none}")
 

@@ -31,7 +31,7 @@ _HELP = {
     "fix": "find the change that repaired it: --bad is the older end, --good the newer one",
     "rates": "deterministic (the same point always ends the same way) or unknown (any launch may err)",
     "confidence": "how sure to be before one change is named",
-    "repeats": "further launches of an end that disagrees: 1, or 3 with --rates unknown",
+    "repeats": "further launches of an end that disagrees",
     "set": "flag:NAME=VALUE, env:NAME=VALUE or package:NAME=VERSION at both ends; repeatable",
     "good-set": "the same at the good end only",
     "bad-set": "the same at the bad end only",
@@ -70,7 +70,7 @@ def bisect(
     fix: bool = False,
     rates: str = "deterministic",
     confidence: float = 0.95,
-    repeats: str = "",
+    repeats: int = 3,
     set: list[str] | None = None,
     good_set: list[str] | None = None,
     bad_set: list[str] | None = None,
@@ -115,7 +115,7 @@ def bisect(
         fix=fix,
         rates=rates,
         confidence=confidence,
-        repeats=_times(repeats),
+        repeats=repeats,
         sets=tuple(set or ()),
         good_sets=tuple(good_set or ()),
         bad_sets=tuple(bad_set or ()),
@@ -136,14 +136,6 @@ def bisect(
         raise UsageError(f"--of {of} goes with --resume", remedy="say bisect --resume --of ID, or leave --of out")
     resumed = (of or "last") if resume else ""
     conducted(load_project(), asked, resume=resumed, plan=plan, plain=plain, wait_s=wait_for_box, json=json)
-
-
-def _times(repeats: str) -> int | None:
-    """What ``--repeats`` says, None where it is left out. Raises UsageError."""
-    try:
-        return int(repeats) if repeats else None
-    except ValueError:
-        raise UsageError(f"--repeats {repeats!r} is not a number", remedy="like 3") from None
 
 
 def conducted(
