@@ -101,6 +101,12 @@ def launched(order: Order, *, keep: bool = False, plain: bool = False) -> tuple[
     from patchbisect.trial import prepare, run_trial
 
     project = load_project()
+    # SGLang may have to be downloaded for the mirror: a slip of the pen is told before that.
+    if order.until:
+        one_of(order.until, UNTIL, what="--until")
+    if order.profile:
+        project.settings.profile_named(order.profile)
+    project.settings.box_named(order.box or None)
     mirror = mirror_of(project)
     resolved = PointResolver.of(project, mirror=mirror).resolve(
         order.point, profile=order.profile or None, settings=order.settings
