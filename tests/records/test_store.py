@@ -237,13 +237,15 @@ def test_a_list_is_filtered(store: Store, filters: dict[str, object], ids: list[
 
 
 def test_a_row_has_what_a_list_shows(store: Store) -> None:
-    made = record(A, tags=("x",)).model_copy(update={"timings": {"total": 2.5}})
+    code = {"commit": "c" * 40}
+    made = record(A, tags=("x",)).model_copy(update={"timings": {"total": 2.5}, "code": code})
     store.save(made, Attachments(log=gzip.compress(b"")))
     (document,) = store.documents()
     row = store.row(document)
     assert (row["id"], row["outcome"], row["seconds"], row["tags"]) == (A, "ready", 2.5, ["x"])
     assert row["bytes"] > 0
     assert row["kv_tokens"] is None
+    assert row["commit"] == "c" * 40
 
 
 SPOILT = {

@@ -24,7 +24,7 @@ def row(**more: Any) -> dict[str, Any]:
     return {
         "id": RUN, "point": "upstream:v0.5.10rc2+2+3@kimi-baseline", "profile": "kimi-baseline", "box": "rig-8x6000",
         "outcome": "crash", "cause": "unbound-name", "kv_tokens": 4096, "seconds": 612.5, "bytes": 12_345,
-        "tags": ["baseline"], **more,
+        "tags": ["baseline"], "commit": "c" * 40, **more,
     }  # fmt: skip
 
 
@@ -36,7 +36,9 @@ def test_a_list_fits_and_cuts_neither_id_nor_verdict(width: int) -> None:
 
 
 def test_what_gives_way_is_said() -> None:
-    assert "no room for: kB, box, tokens, profile" in shown(text.runs_table([row()]), 80)
+    page = shown(text.runs_table([row()]), 80)
+    assert "no room for: kB, box, tokens, profile, s\n" in page
+    assert "cccccccc" in page
     assert "no room" not in shown(text.runs_table([row()]), 200)
 
 

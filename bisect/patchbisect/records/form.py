@@ -118,14 +118,16 @@ def _current(document: Any, path: Path) -> Json:
 
 def listed(document: Any, path: Path) -> Json:
     """A record's JSON with all that lists look at in its place. Raises UsageError, ValueError."""
-    current = {"timings": {}, "tags": [], **_current(document, path)}
+    current = {"timings": {}, "tags": [], "code": {}, **_current(document, path)}
     words = {"created": current, "box": current, "name": current.get("point"), "profile": current.get("point")}
     words["outcome"] = current.get("verdict")
     for name, holder in words.items():
         if not isinstance(holder, dict) or not isinstance(holder.get(name), str):
             raise ValueError(f"it has no '{name}'")
-    if not isinstance(current["timings"], dict) or not isinstance(current["tags"], list):
-        raise ValueError("its timings or tags are damaged")
+    if not all(isinstance(current[name], dict) for name in ("timings", "code")) or not isinstance(
+        current["tags"], list
+    ):
+        raise ValueError("its timings, code or tags are damaged")
     if datetime.fromisoformat(current["created"]).tzinfo is None:
         raise ValueError("'created' has no time zone")
     return current

@@ -204,6 +204,7 @@ class Store:
             "created": document["created"],
             "box": document["box"],
             "point": point["name"],
+            "commit": document["code"].get("commit"),
             "profile": point["profile"],
             "outcome": verdict["outcome"],
             "stage": verdict.get("stage"),

@@ -98,6 +98,10 @@ def pairs(values: Mapping[str, Any]) -> str:
     )
 
 
+_COMMIT = 12
+"""Digits of a commit's id, as ``launch`` tells it: the same name may be another queue tomorrow."""
+
+
 def runs_table(rows: Iterable[Json]) -> RenderableType:
     """One line a run (as ``runs --json`` gives them), newest last."""
     rows = list(rows)
@@ -109,13 +113,14 @@ def runs_table(rows: Iterable[Json]) -> RenderableType:
         (
             Column("run", cells(lambda row: row["id"])),
             Column("point", cells(lambda row: row["point"]), least=14),
-            Column("profile", cells(lambda row: row["profile"]), sacrifice=2),
-            Column("box", cells(lambda row: row["box"]), sacrifice=4),
+            Column("commit", cells(lambda row: str(row["commit"] or "")[:_COMMIT]), least=8, sacrifice=1),
+            Column("profile", cells(lambda row: row["profile"]), sacrifice=3),
+            Column("box", cells(lambda row: row["box"]), sacrifice=5),
             Column("verdict", tuple(coloured(row["outcome"], _short(row)) for row in rows)),
-            Column("tokens", cells(lambda row: str(row["kv_tokens"] or "")), right=True, sacrifice=3),
-            Column("s", cells(lambda row: _seconds(row["seconds"])), right=True, sacrifice=1),
-            Column("kB", cells(lambda row: str(round(row["bytes"] / 1000))), right=True, sacrifice=5),
-            Column("named", cells(lambda row: " ".join(row["tags"])), least=8, sacrifice=1),
+            Column("tokens", cells(lambda row: str(row["kv_tokens"] or "")), right=True, sacrifice=4),
+            Column("s", cells(lambda row: _seconds(row["seconds"])), right=True, sacrifice=2),
+            Column("kB", cells(lambda row: str(round(row["bytes"] / 1000))), right=True, sacrifice=6),
+            Column("named", cells(lambda row: " ".join(row["tags"])), least=8, sacrifice=2),
         )
     )
 
