@@ -113,6 +113,35 @@ def test_without_a_culprit_the_candidates_are_named(store: Store) -> None:
     assert "add 0004-count-tokens" in page
 
 
+def test_a_long_value_does_not_stretch_the_comparison() -> None:
+    sizes = "[1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128]"
+    side = {"name": "x", "point": None, "verdict": builder.READY}
+    cause = [
+        {"kind": "argument", "subject": "cuda_graph_bs", "a": sizes, "b": "None"},
+        {"kind": "argument", "subject": "max_total_tokens", "a": "4096", "b": "None"},
+    ]
+    effect = [{"kind": "probe", "subject": "kv rest_gb", "a": 1.0000000000000002, "b": None}]
+    comparison = {"a": side, "b": side, "cause": cause, "effect": effect, "explanation": "", "conclusion": "x"}
+    lines = shown(text.comparison_page(comparison)).splitlines()
+    cells = {tuple(line.split()) for line in lines}
+    assert ("argument", "cuda_graph_bs", "below", "below") in cells
+    assert ("argument", "max_total_tokens", "4096", "-") in cells
+    assert ("probe", "kv", "rest_gb", "1", "-") in cells
+    assert any(line.startswith("cuda_graph_bs, a") and "128]" in "".join(lines) for line in lines)
+
+
+def test_a_list_tells_runs_of_one_name_apart_by_their_commit(store: Store) -> None:
+    rows = []
+    for identifier, commit in (("20261129-180000-aaaa", "1" * 40), ("20261129-190000-bbbb", "2" * 40)):
+        made = builder.record(identifier)
+        rows.append(
+            store.row(made.model_copy(update={"code": {**made.code, "commit": commit}}).model_dump(mode="json"))
+        )
+    page = shown(text.runs_table(rows))
+    assert " 111111111111 " in page
+    assert " 222222222222 " in page
+
+
 def test_a_comparison_ends_with_what_it_means() -> None:
     side = {"name": "x", "point": None, "verdict": {"outcome": "ready"}}
     comparison = {

@@ -480,14 +480,26 @@ def _told_by_head(difference: Json, a: Json, b: Json) -> bool:
 _UNITS = {"time": " s", "stage": " s", "memory": " GiB", "memory-before": " GiB"}
 
 
+_WIDEST_VALUE = 60
+"""Characters of a value in the table of differences: a longer one has a line of its own below."""
+
+
 def _differences(differences: Iterable[Json]) -> RenderableType:
-    shown = table("kind", "what", "a", "b")
+    shown, below = table("kind", "what", "a", "b"), []
     for difference in differences:
-        kind = difference["kind"]
-        missing = "not reached" if kind == "stage" else "-"
-        cells = (
-            missing if difference[side] is None else f"{_words(difference[side])}{_UNITS.get(kind, '')}"
-            for side in ("a", "b")
-        )
-        add(shown, kind.replace("-", " "), difference["subject"], *cells)
-    return shown
+        kind = difference["kind"].replace("-", " ")
+        values = [_value(difference, side) for side in ("a", "b")]
+        if max(map(len, values)) <= _WIDEST_VALUE:
+            add(shown, kind, difference["subject"], *values)
+            continue
+        add(shown, kind, difference["subject"], "below", "below")
+        below += [(f"{difference['subject']}, {side}", value) for side, value in zip("ab", values, strict=True)]
+    return Group(shown, Text(), fields(below)) if below else shown
+
+
+def _value(difference: Json, side: str) -> str:
+    """One side of a difference; an argument that the server resolved to None is as absent as a flag that is not set."""
+    kind, value = difference["kind"], difference[side]
+    if value is None or (kind == "argument" and value == "None"):
+        return "not reached" if kind == "stage" else "-"
+    return f"{value:g}" if isinstance(value, float) and kind == "probe" else f"{_words(value)}{_UNITS.get(kind, '')}"
