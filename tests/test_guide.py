@@ -74,6 +74,7 @@ SHOWN = {
     "invoke report --of demo --html report.html": Shown("report.html: "),
     "invoke plot --run baseline --run last -o memory.png": Shown("memory.png: "),
     "invoke watch": Shown("nothing runs"),
+    "invoke watch --once": Shown("nothing runs"),
     "invoke export-run last --out run.zip": Shown("Look into it before you publish it"),
     "invoke adopt server.log --as by-hand": Shown("by-hand: crash (unbound-name) at kv-profile"),
     "source <(patchbisect --print-completion-script bash)": Shown(""),
