@@ -505,7 +505,7 @@ def test_a_start_that_was_not_watched_for_long_does_not_show_that_it_serves(tmp_
 def test_a_plan_says_what_it_will_cost_and_launches_nothing(tmp_path):
     world = World.at(tmp_path, broken_by("p6"))
     document = plan_to_json(question(), forecast(question(), store=world.store, box="simulated"))
-    assert document["launches"] == {"expected": 7.0, "worst": 7}
+    assert document["launches"] == {"expected": 7.0, "worst": 7, "made": 0}
     assert document["minutes"] is None
     assert document["axes"] == {"queue": 8}
     found(world, question())
@@ -518,7 +518,7 @@ def test_a_plan_says_what_it_will_cost_and_launches_nothing(tmp_path):
 def test_ends_that_do_not_differ_cost_nothing(tmp_path):
     asked, world = question(0), World.at(tmp_path, broken_by(""))
     document = plan_to_json(asked, forecast(asked, store=world.store, box=""))
-    assert document["launches"] == {"expected": 0.0, "worst": found(world, asked).launches}
+    assert document["launches"] == {"expected": 0.0, "worst": found(world, asked).launches, "made": 0}
     assert list(plan_lines(document, box="")) == [
         "both ends run the same code with the same settings: there is nothing to launch"
     ]
