@@ -147,6 +147,9 @@ class Bench:
         if self.shop.mirror.path.is_dir():
             self.store.run("worktree", "prune")
 
+    def _tree(self, commit: str) -> str:
+        return self.store.text("rev-parse", f"{commit}^{{tree}}")
+
     def _tip(self, editor: Editor, patches: Sequence[Patch]) -> str:
         return self.shop.mirror.materialize(editor.base, patches, exact=True).commit
 
@@ -159,9 +162,9 @@ class Bench:
         tree = inside.text("write-tree")
         head = inside.text("rev-parse", "HEAD")
         commits = self.store.text("rev-list", "--reverse", f"{opened.parent}..{head}").split()
-        if self.store.text("rev-parse", f"{head}^{{tree}}") != tree or not commits:
+        if self._tree(head) != tree or not commits:
             commits = [*commits[:-1], self._commit_of(tree, commits, opened)]
-        if not may_be_empty and self.store.text("rev-parse", f"{opened.parent}^{{tree}}") == tree:
+        if not may_be_empty and self._tree(opened.parent) == tree:
             raise UsageError(
                 f"nothing is changed in {self.tree}", remedy="Edit files there, or close it: invoke abandon."
             )
@@ -192,8 +195,10 @@ class Bench:
     def _replaced(self, editor: Editor, opened: Opened, commits: Sequence[str]) -> Rebuilt:
         old = editor.queue.patch(opened.number)
         before = [other for other in editor.queue.enabled if other.number < opened.number]
-        # A patch that was folded into it meanwhile is not in the work tree, and would be lost without a word.
-        if self._tip(editor, [*before, old]) != opened.start:
+        tree = self._tree(self._tip(editor, [*before, old]))
+        # A patch that was folded into it meanwhile is not in the work tree, and would be lost without a word. One that
+        # holds the work already is what a refresh that was killed has left.
+        if tree not in (self._tree(opened.start), self._tree(commits[0])):
             raise UsageError(
                 f"{old.name} is not what it was when this edit was opened",
                 remedy=f"`invoke abandon` keeps what was done here under a ref; then `invoke edit {old.number}` again.",
