@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from patchbisect.box import Box, BoxSettings, open_box, ssh_files
-from tests.sshd.openssh import Proxy, Sshd, install, running
+from tests.sshd.openssh import Machine, Proxy, Sshd, install, running
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +19,17 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
         pytest.skip(missing)
     with running(Sshd(tmp_path_factory.mktemp("sshd"))) as server:
         yield server
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """A whole machine of the test's own; ``sshd`` may be overridden by it."""
+    missing = install()
+    if missing:
+        pytest.skip(missing)
+    with running(Machine(tmp_path / "machine")) as own:
+        assert isinstance(own, Machine)
+        yield own
 
 
 @pytest.fixture

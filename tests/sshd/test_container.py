@@ -11,7 +11,7 @@ import pytest
 from patchbisect.box import Box, BoxSettings, Run, open_box
 from patchbisect.testing.fake_gpus import FakeGpu, FakeGpus
 from tests.box.lab import launch, listen, until_log
-from tests.sshd.openssh import Machine, install, running
+from tests.sshd.openssh import Machine
 
 pytestmark = pytest.mark.sshd
 
@@ -20,13 +20,8 @@ NOWHERE = 4_000_000
 
 
 @pytest.fixture
-def sshd(tmp_path: Path) -> Iterator[Machine]:
-    missing = install()
-    if missing:
-        pytest.skip(missing)
-    with running(Machine(tmp_path / "machine")) as machine:
-        assert isinstance(machine, Machine)
-        yield machine
+def sshd(machine: Machine) -> Machine:
+    return machine
 
 
 @pytest.fixture

@@ -10,20 +10,15 @@ import pytest
 from patchbisect.model import Outcome, Persistence
 from patchbisect.trial import Rig
 from tests.box.lab import launch, listen, none_left, until_log
-from tests.sshd.openssh import Machine, Proxy, install, running
+from tests.sshd.openssh import Machine, Proxy
 from tests.sshd.scene import FakeServer, Moments, Scene, trial_of
 
 pytestmark = pytest.mark.sshd
 
 
 @pytest.fixture
-def sshd(tmp_path: Path) -> Iterator[Machine]:
-    missing = install()
-    if missing:
-        pytest.skip(missing)
-    with running(Machine(tmp_path / "machine")) as machine:
-        assert isinstance(machine, Machine)
-        yield machine
+def sshd(machine: Machine) -> Machine:
+    return machine
 
 
 @pytest.fixture
