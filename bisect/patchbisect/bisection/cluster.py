@@ -21,6 +21,7 @@ from patchbisect.errors import BoxError, UsageError
 
 if TYPE_CHECKING:
     from distributed import Client
+    from distributed import Future as Task
 
 BOX = "box"
 """The resource that a worker has one of, and that a trial needs."""
@@ -43,9 +44,10 @@ def _reached(scheduler: str, *, role: str) -> None:
             "the package distributed is not installed here, and Dask needs it",
             remedy="pip install 'patchbisect[dask]'",
         ) from error
-    # What goes wrong is said by us, in one line; Dask prints a traceback for a scheduler that went away.
+    # What goes wrong is said by us, in one line; Dask prints a traceback for a scheduler that went away, and asyncio
+    # one for each task that Dask leaves unread when a worker does.
     for name in tuple(logging.root.manager.loggerDict):
-        if name.partition(".")[0] == distributed.__name__:  # some of its loggers have a level of their own
+        if name.partition(".")[0] in (distributed.__name__, asyncio.__name__):  # some have a level of their own
             logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         asyncio.run(_greeted(scheduler, role))
@@ -78,13 +80,19 @@ class DaskWorker:
         self._client = client
         self._address = address
         self._lines = lines
-        self._executor = client.get_executor(
-            workers=[address], resources={BOX: 1}, allow_other_workers=False, pure=False, retries=0
-        )
 
     def send(self, parcel: bytes) -> Future[bytes]:
-        future: Future[bytes] = self._executor.submit(perform, parcel)
-        return future
+        task = self._client.submit(
+            perform,
+            parcel,
+            workers=[self._address],
+            resources={BOX: 1},
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+        )
+        loop: asyncio.AbstractEventLoop = self._client.loop.asyncio_loop
+        return asyncio.run_coroutine_threadsafe(_answer(self._client, task), loop)
 
     def stop(self, record: str) -> bool:
         try:
@@ -105,6 +113,24 @@ class DaskWorker:
         for line in mine:
             self._lines.remove(line)
         return [text for _, text in mine]
+
+
+async def _answer(client: Client, task: Task[bytes]) -> bytes:
+    """What the task returns; whoever cancels the wait cancels the task.
+
+    Not through Dask's own executor: that reads the task's state after its answer, and takes the answer of a worker
+    that has left in between for an error.
+    """
+    from distributed.scheduler import KilledWorker
+
+    try:
+        answer: bytes = await client.gather(task, asynchronous=True)
+    except asyncio.CancelledError:
+        await client.cancel(task, asynchronous=True)
+        raise
+    except (OSError, KilledWorker) as error:
+        raise BoxError(f"the cluster lost a trial: {error}", remedy="look at the workers' output") from error
+    return answer
 
 
 class Roster:
