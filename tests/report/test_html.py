@@ -271,7 +271,11 @@ def test_a_search_for_the_fix_speaks_of_a_fix(finding: dict[str, Any], store: St
 
 
 def test_what_is_known_beside_the_answer_is_told(finding: dict[str, Any], store: Store) -> None:
-    hunk = {"culprit": {"title": "hunk 2 of x.py"}, "candidates": [], "reason": "it alone breaks it"}
+    within = {**finding["trials"][0], "run": "r2", "point": "clean with 1 of 3 hunks"}
+    hunk = {
+        **{"culprit": {"title": "hunk 2 of x.py"}, "candidates": [], "reason": "it alone breaks it"},
+        "trials": [within],
+    }
     differences = [{"field": "driver", "then": "570", "now": "575"}]
     finding |= {
         "inside": hunk,
@@ -280,6 +284,7 @@ def test_what_is_known_beside_the_answer_is_told(finding: dict[str, Any], store:
     }
     text = Parsed(rendered(finding, store)).text
     assert "hunk 2 of x.py: it alone breaks it" in text
+    assert "clean with 1 of 3 hunks" in text
     assert "started in run r1 of 2026-11-28; since then: driver: 570 -> 575" in text
     assert "6 launches and 3 known before" in text
 

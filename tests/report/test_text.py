@@ -105,6 +105,21 @@ def test_what_a_person_said_is_shown_as_such(store: Store) -> None:
     assert "confirmed  by a mark" in page
 
 
+def test_launches_inside_the_culprit_follow_the_others(store: Store) -> None:
+    finding = builder.bisection(store)
+    within = {
+        **finding["trials"][2],
+        "run": "20261128-120000-hunk",
+        "point": "clean with 1 of 3 hunks",
+        "purpose": "search",
+    }
+    finding |= {"inside": {**finding, "trials": [within], "inside": None}}
+    page = shown(text.finding_page(finding), width=200)
+    (row,) = [line for line in page.splitlines() if "20261128-120000-hunk" in line]
+    assert row.split()[0] == str(len(finding["trials"]) + 1)
+    assert "inside, search  clean with 1 of 3 hunks" in row
+
+
 def test_without_a_culprit_the_candidates_are_named(store: Store) -> None:
     finding = builder.bisection(store)
     finding |= {"answer": "set", "culprit": None, "candidates": finding["timeline"][2:4], "proof": {}, "reproduce": {}}

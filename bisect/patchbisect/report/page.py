@@ -20,6 +20,7 @@ from patchbisect.report.tables import printable
 from patchbisect.report.text import (
     asides,
     beside,
+    every_launch,
     is_mark,
     machine_words,
     observed,
@@ -156,7 +157,7 @@ def of_finding(finding: Json, store: Store) -> Page:
     names = (words.culprit, words.parent) if culprit else ("bad end", "good end")
     sides = (passing, failing) if finding.get("fix") else (failing, passing)
     pair = [(name, source) for name, source in zip(names, sides, strict=True) if source]
-    trials = finding["trials"]
+    trials = every_launch(finding)
     left_out = f"{len(trials) - MOST_TRIALS} later launches are not shown" if len(trials) > MOST_TRIALS else ""
     return Page(
         kind="bisection",
@@ -176,7 +177,7 @@ def of_finding(finding: Json, store: Store) -> Page:
         trials=tuple(_trial_rows(trials[:MOST_TRIALS], bad_when=finding.get("bad_when"))),
         left_out=left_out,
         narrowing=drawing.narrowing(
-            trials,
+            finding["trials"],
             changes=len(finding["timeline"]),
             culprit=culprit["position"] if culprit else None,
             fix=bool(finding.get("fix")),
@@ -285,7 +286,7 @@ def _guilty(finding: Json) -> set[int]:
     return {change["position"] for change in finding["timeline"] if change["title"] in names}
 
 
-def _trial_rows(trials: Sequence[Json], *, bad_when: str | None) -> Iterator[TrialRow]:
+def _trial_rows(trials: Sequence[Mapping[str, Any]], *, bad_when: str | None) -> Iterator[TrialRow]:
     seen: set[str] = set()
     for number, trial in enumerate(trials, start=1):
         seconds, run = trial.get("seconds"), trial["run"]

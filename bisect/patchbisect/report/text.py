@@ -246,7 +246,7 @@ def finding_page(finding: Json) -> RenderableType:
     return Group(
         _answer(finding),
         Text(),
-        trials_table(finding["trials"], bad_when=finding.get("bad_when")),
+        trials_table(every_launch(finding), bad_when=finding.get("bad_when")),
         *_proof(finding["proof"], words_of(finding)),
         *_reproduce(finding),
     )
@@ -350,6 +350,17 @@ def _deciding(finding: Json) -> str:
     own = [trial for trial in bad if culprit and trial["position"] == culprit["position"]]
     chosen = (own or bad)[:1]
     return str(chosen[0]["verdict"]["deciding"]["text"]) if chosen else ""
+
+
+def every_launch(finding: Json) -> list[Json]:
+    """The trials of a bisection, then what the one inside its culprit had launched beyond them."""
+    launches: list[Json] = list(finding["trials"])
+    listed = {trial["run"] for trial in launches}
+    inside = finding.get("inside")
+    for trial in every_launch(inside) if inside else ():
+        if trial["run"] not in listed:
+            launches.append({**trial, "purpose": f"inside, {trial['purpose']}"})
+    return launches
 
 
 def trials_table(trials: Sequence[Json], *, bad_when: str | None = None) -> RenderableType:
