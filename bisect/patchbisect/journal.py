@@ -21,7 +21,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line: what happened (``begin``, ``intent``, ``trial``, ``answer`` …) and its data."""
+    """One line: what happened (``begin``, ``intent``, ``trial``, ``told``, ``answer`` …) and its data."""
 
     event: str
     at: str
@@ -110,10 +110,14 @@ def identifiers(directory: Path) -> list[str]:
     return sorted(path.parent.name for path in directory.glob("*/journal.jsonl"))
 
 
+def newest_first(directory: Path) -> list[Journal]:
+    """Every journal, the one that was begun last first."""
+    return [Journal(directory / name / "journal.jsonl") for name in reversed(identifiers(directory))]
+
+
 def newest(directory: Path) -> Journal | None:
     """The journal that was begun last."""
-    known = identifiers(directory)
-    return Journal(directory / known[-1] / "journal.jsonl") if known else None
+    return next(iter(newest_first(directory)), None)
 
 
 def named(directory: Path, identifier: str) -> Journal | None:

@@ -4,6 +4,7 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -675,23 +676,40 @@ def test_reading_a_journal_again_joins_nothing_and_writes_nothing(tmp_path):
 def test_why_says_why_what_and_what_was_told(tmp_path):
     world, journal, finding = finished(tmp_path)
     step = next(step for step in finding.steps if step.position == 4)
-    document = reasons_of(journal, step.trial.record)
+    document = reasons_of([journal], step.trial.record, store=world.store)
     assert document["point"] == "clean + 4 of 8 (0004-p4)"
     assert document["purpose"] == "search"
     assert "Point 4" in document["why"]
     assert document["told"] == "good"
     assert json.dumps(document)
-    with pytest.raises(UsageError, match="has no trial nothing"):
-        reasons_of(journal, "nothing")
+    with pytest.raises(UsageError, match="nothing is no trial of bisection b"):
+        reasons_of([journal], "nothing", store=world.store)
     trials = len(finding.steps)
-    for ask in (lambda: reasons_of(journal, "2"), lambda: take_back(journal, "2", store=world.store)):
+    for ask in (partial(reasons_of, [journal]), partial(take_back, journal)):
         with pytest.raises(UsageError, match=f"'2' begins {trials} trials of bisection b") as refusal:
-            ask()
+            ask("2", store=world.store)
         assert finding.steps[0].trial.record in refusal.value.remedy
     journal.append("intent", purpose="search", point="5", content_id="five", record="running")
-    for ask in (lambda: reasons_of(journal, "running"), lambda: take_back(journal, "running", store=world.store)):
+    for ask in (partial(reasons_of, [journal]), partial(take_back, journal)):
         with pytest.raises(UsageError, match="trial running of bisection b has not ended"):
-            ask()
+            ask("running", store=world.store)
+
+
+def test_why_finds_a_trial_of_any_bisection(tmp_path):
+    world, newer, finding = finished(tmp_path)
+    older = Journal.create(tmp_path / "bisections", "a")
+    older.append("trial", purpose="search", point="3", content_id="three", record="of-the-older", reused=False)
+    both = [newer, older]
+    assert reasons_of(both, "of-the-older", store=world.store)["bisection"] == "a"
+    assert reasons_of(both, finding.steps[0].trial.record, store=world.store)["bisection"] == "b"
+    world.store.tag(finding.steps[0].trial.record, "broken")
+    assert reasons_of(both, "broken", store=world.store)["purpose"] == "bad end"
+    by_itself = world.launch(point("other"), purpose="launch").record
+    with pytest.raises(UsageError, match=f"run {by_itself} is no trial of any bisection") as refusal:
+        reasons_of(both, by_itself, store=world.store)
+    assert refusal.value.remedy == f"invoke show {by_itself} says what it was"
+    with pytest.raises(UsageError, match="nobody is no trial of any bisection"):
+        reasons_of(both, "nobody", store=world.store)
 
 
 # -- inside a patch -----------------------------------------------------------------------------------------------

@@ -4,13 +4,14 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from patchbisect.bisection import AnswerKind, Asked, conduct, since_baseline
+from patchbisect.bisection import AnswerKind, Asked, conduct, finding_to_json, since_baseline
 from patchbisect.bisection.bench import left_running, marks, standing
 from patchbisect.bisection.ground import Ground
 from patchbisect.errors import BoxError, UsageError
 from patchbisect.journal import Journal
 from patchbisect.search import Observation
-from tests.bisection.world import DIRTY, READY, World, broken_by, question, scripted, slugs
+from patchbisect.timeline import timeline
+from tests.bisection.world import DIRTY, READY, World, broken_by, point, question, queue, scripted, slugs
 
 
 def journal_in(path):
@@ -78,8 +79,8 @@ def test_a_torn_last_line_loses_that_trial_only(tmp_path):
     world = World.at(tmp_path, broken_by("p6"))
     journal = journal_in(tmp_path)
     conduct(question(), world, journal=journal, store=world.store)
-    kept = lines(journal)[:9]
-    journal.path.write_bytes(b"".join(kept) + lines(journal)[9][:20])
+    kept = lines(journal)[:12]
+    journal.path.write_bytes(b"".join(kept) + lines(journal)[12][:20])
     known = len(standing(journal))
     again = World(rule=broken_by("p6"), store=world.store)
     finding = conduct(question(), again, journal=journal, store=world.store)
@@ -100,7 +101,34 @@ def test_an_intent_is_on_disk_before_the_launch_and_the_trial_after_it(tmp_path)
     assert [entry["event"] for entry in seen] == ["intent"] * len(world.launched)
     assert [entry["point"] for entry in seen] == world.launched
     events = [entry.event for entry in journal.entries()]
-    assert events == ["begin", "question", *["intent", "trial"] * len(world.launched), "answer"]
+    assert events == ["begin", "question", *["intent", "trial", "told"] * len(world.launched), "answer"]
+
+
+@pytest.mark.parametrize("fix", [False, True])
+def test_what_a_trial_told_is_on_disk_before_the_next_one_is_launched(tmp_path, fix):
+    journal = journal_in(tmp_path)
+    told = {}
+
+    def rule(at):
+        told[at.name] = {one.data["record"]: one.data for one in journal.entries() if one.event == "told"}
+        return broken_by("p6")(at)
+
+    world = World.at(tmp_path, rule)
+    ends = timeline(point("HEAD", queue(8)), point("clean"), applies=lambda base, patches: True)
+    asked = question(timeline=ends, fix=True) if fix else question()
+    finding = conduct(asked, world, journal=journal, store=world.store)
+    shown = [(trial["run"], trial["observation"], trial["why"]) for trial in finding_to_json(finding)["trials"]]
+    for step, name in enumerate(world.launched):
+        before = [(run, each["observation"], each["why"]) for run, each in told[name].items()]
+        assert before == shown[:step], "as the answer tells it in the end"
+
+
+def test_what_is_bad_is_not_known_before_the_bad_end_has_failed(tmp_path):
+    journal = journal_in(tmp_path)
+    world = World.at(tmp_path, scripted({"HEAD": [READY, DIRTY, DIRTY, DIRTY, DIRTY]}, broken_by("p6")))
+    with pytest.raises(BoxError):
+        conduct(question(), world, journal=journal, store=world.store)
+    assert "told" not in {entry.event for entry in journal.entries()}
 
 
 def test_a_void_is_written_down_and_never_handed_out(tmp_path):
@@ -212,7 +240,7 @@ def cut_while_running(tmp_path, rule):
     conduct(question(), world, journal=whole, store=world.store)
     half = Journal(tmp_path / "cut" / "journal.jsonl")
     half.path.parent.mkdir()
-    half.path.write_bytes(b"".join(lines(whole)[:7]))
+    half.path.write_bytes(b"".join(lines(whole)[:9]))
     (intent,) = left_running(half)
     return world.store, half, intent.data["record"]
 

@@ -82,6 +82,16 @@ def test_before_the_answer_it_tells_what_is_known(project: Project, journal: Jou
     assert lines[-1][0] == "ended"
 
 
+def test_before_the_answer_each_trial_tells_what_the_search_was_told(project: Project, journal: Journal) -> None:
+    first, second = [entry.data["record"] for entry in journal.entries() if entry.event == "trial"][:2]
+    journal.append("told", record=first, observation="bad", why="it failed")
+    journal.append("told", record=second, observation="good", why="")
+    lines = told(project, journal)
+    assert ("why", "it failed") in lines
+    assert ("ended", "BAD: crash (unbound-name) at kv-profile after 9.9 s") in lines
+    assert ("ended", "GOOD: ready after 9.9 s") in lines
+
+
 def test_a_launch_that_never_ended_and_what_people_said_are_told(
     project: Project, finding: dict[str, Any], journal: Journal
 ) -> None:

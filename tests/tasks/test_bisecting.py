@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_a_plan_installs_nothing(tmp_path: Path) -> None:
 
 def test_the_journal_can_be_read_and_replayed(project: FakeProject, found: dict[str, Any]) -> None:
     events = [entry["event"] for entry in project.json("bisect.log", "--of", found["id"])]
-    assert events == ["begin", "question", *["intent", "trial"] * found["launches"], "answer"]
+    assert events == ["begin", "question", *["intent", "trial", "told"] * found["launches"], "answer"]
     again = project.json("bisect.replay", "--of", found["id"])
     assert again["culprit"] == found["culprit"]
     assert [trial["run"] for trial in again["trials"]] == [trial["run"] for trial in found["trials"]]
@@ -59,7 +60,7 @@ def test_why_a_trial_was_made(project: FakeProject, found: dict[str, Any]) -> No
     assert document["verdict"] == searched["verdict"]
     unknown = project.run("bisect.why", "20200101-000000-aaaa", "--of", found["id"])
     assert unknown.returncode == 2
-    assert "has no trial" in unknown.stderr
+    assert "is no trial of bisection" in unknown.stderr
 
 
 def test_an_undone_trial_is_launched_again_on_resume(project: FakeProject, found: dict[str, Any]) -> None:
@@ -107,6 +108,25 @@ def test_neither_a_replay_nor_a_mark_needs_the_box(project: FakeProject, found: 
     assert (marked.returncode, unmarked.returncode) == (0, 0), marked.stderr
     assert elsewhere.returncode == 2
     assert "is no point of bisection" in elsewhere.stderr
+
+
+def test_the_demo_is_read_like_ones_own_and_never_changed(tmp_path: Path) -> None:
+    project = fake_project(tmp_path)
+    assert "the demo has not been run yet" in project.run("bisect.replay", "--of", "demo").stderr
+    shutil.copytree(project.root / "patches", project.root / "tests" / "queues" / "observer-effect")
+    shown = project.json("demo")
+    assert shown["culprit"]["id"] == "note-4"
+    for name in ("demo", shown["id"]):
+        assert project.json("bisect.replay", "--of", name)["culprit"] == shown["culprit"]
+    assert project.json("bisect.log", "--of", "demo")[-1]["event"] == "answer"
+    last = shown["trials"][-1]
+    for words in (["demo"], ["demo", "--of", "demo"], [last["run"]]):
+        why = project.json("bisect.why", *words)
+        assert (why["bisection"], why["run"], why["told"]) == (shown["id"], last["run"], last["observation"])
+    for words in (["bisect", "--resume"], ["bisect.undo"], ["bisect.mark", "4", "good"]):
+        refused = project.run(*words, "--of", "demo")
+        assert refused.returncode == 2
+        assert "the demo's bisection is looked at only" in refused.stderr
 
 
 def test_the_repair_of_a_removed_patch(project: FakeProject) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from patchbisect.bisection.bench import Bench, left_running, standing
+from patchbisect.bisection.finding import shown_verdict
 from patchbisect.bisection.ground import Ground
 from patchbisect.config import remedy_for
 from patchbisect.errors import UsageError
@@ -91,25 +92,77 @@ def _none_or_many(journal: Journal, run: str, hits: Sequence[str], *, known: Seq
     return UsageError(f"bisection {journal.identifier} has no trial {run}", remedy=remedy_for(run, known))
 
 
-def reasons_of(journal: Journal, run: str) -> Json:
-    """Why a trial was made, what it said, and what the search was told: the last two once there is an answer.
+def reasons_of(journals: Sequence[Journal], run: str, *, store: Store) -> Json:
+    """Why a trial was made, what it said, and what the search was told: of the first journal that has it.
 
-    Raises UsageError for one that is not here.
+    ``run`` is its id, the beginning of that, or what else ``store`` knows a run by. What the search was told is empty
+    as long as it is not known what is bad. Raises UsageError for a run that is no trial there, or has not ended.
     """
+    journal = _holder(journals, run)
+    if journal is None:
+        run = _named_run(store, run)
+        journal = _holder(journals, run)
+    if journal is None:
+        raise _nobody(journals, run, store=store)
     entries = list(journal.entries())
     ended = {entry.data["record"]: entry for entry in entries if entry.event in ("trial", "void")}
     hits = [record for record in ended if record.startswith(run)]
     if len(hits) != 1:
         raise _none_or_many(journal, run, hits, known=list(ended))
     entry = ended[hits[0]]
-    answers = [one.data["finding"]["trials"] for one in entries if one.event == "answer"]
-    step: Json = next((trial for trial in answers[-1] if trial["run"] == entry.data["record"]), {}) if answers else {}
+    step = _told_of(entries, hits[0])
     return {
+        "bisection": journal.identifier,
         "run": entry.data["record"],
         "point": entry.data["point"],
         "purpose": entry.data["purpose"],
         "why": step.get("why", ""),
-        "verdict": step.get("verdict", {}),
+        "verdict": step["verdict"] if "verdict" in step else _verdict(store, hits[0]),
         "told": step.get("observation") or ("void" if entry.event == "void" else ""),
         "undone": any(one.event == "undo" and one.data["record"] == entry.data["record"] for one in entries),
     }
+
+
+def _told_of(entries: Sequence[Entry], record: str) -> Json:
+    """What the last answer says of a trial, else what the search was told of it; empty where neither is there."""
+    answers = [entry.data["finding"]["trials"] for entry in entries if entry.event == "answer"]
+    in_answer = [trial for trial in (answers[-1] if answers else ()) if trial["run"] == record]
+    told = [entry.data for entry in entries if entry.event == "told" and entry.data["record"] == record]
+    return next(iter([*in_answer, *reversed(told)]), {})
+
+
+def _verdict(store: Store, record: str) -> Json:
+    """The verdict on record, as an answer shows it; empty where the record is gone."""
+    try:
+        return shown_verdict(dict(store.load(record).verdict))
+    except UsageError:
+        return {}
+
+
+def _holder(journals: Sequence[Journal], run: str) -> Journal | None:
+    """The first journal with a trial whose id begins so."""
+    return next((journal for journal in journals if any(one.startswith(run) for one in _trials(journal))), None)
+
+
+def _trials(journal: Journal) -> list[str]:
+    return [entry.data["record"] for entry in journal.entries() if entry.event in ("intent", "trial", "void")]
+
+
+def _named_run(store: Store, name: str) -> str:
+    """The id of the run of that name; the name itself where there is none."""
+    try:
+        return store.resolve(name)
+    except UsageError:
+        return name
+
+
+_NEAREST = 20
+"""Trials that a wrong name is compared with, of the newest bisection first."""
+
+
+def _nobody(journals: Sequence[Journal], run: str, *, store: Store) -> UsageError:
+    where = f"bisection {journals[0].identifier}" if len(journals) == 1 else "any bisection"
+    if run in (*store.ids(), *store.of_demo.ids()):
+        return UsageError(f"run {run} is no trial of {where}", remedy=f"invoke show {run} says what it was")
+    known = dict.fromkeys(record for journal in journals for record in _trials(journal))
+    return UsageError(f"{run} is no trial of {where}", remedy=remedy_for(run, list(known)[:_NEAREST]))

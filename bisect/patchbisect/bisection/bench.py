@@ -211,7 +211,7 @@ class OnRig:
 
 
 class Journaled(Around):
-    """A bench that writes an intent before each launch and the trial after it.
+    """A bench that writes an intent before each launch, the trial after it, and what the search was told of it.
 
     On ``--resume`` the journal's trials are handed out first, each once, to whoever asks for what they ran; the
     bisection, being a function of its trials, then stands where it stood. A launch that the journal intended and
@@ -227,6 +227,7 @@ class Journaled(Around):
         for entry in standing(journal):
             self._waiting.setdefault(entry.data["content_id"], deque()).append(entry)
         self._running = {entry.data["content_id"]: entry.data["record"] for entry in left_running(journal)}
+        self._told = {_as_told(entry.data) for entry in journal.entries() if entry.event == "told"}
 
     def launch(self, point: Point, *, purpose: str, settle: bool = False, record: str = "", box: str = "") -> Trial:
         content = self.content(point)
@@ -253,6 +254,12 @@ class Journaled(Around):
         with self._lock:
             return any(entry.data["purpose"] == purpose for entry in self._waiting.get(content, ()))
 
+    def tell(self, **told: str) -> None:
+        """Write down what the search was told of a trial; what stands there already is not written again."""
+        if _as_told(told) not in self._told:
+            self._told.add(_as_told(told))
+            self._note("told", **told)
+
     def around(self, inner: Bench) -> Journaled:
         """The same journal around another bench."""
         other = copy.copy(self)
@@ -264,13 +271,28 @@ class Journaled(Around):
             self.journal.append(event, **data)
 
 
+def _as_told(told: Mapping[str, str]) -> tuple[str, ...]:
+    return told["record"], told["observation"], told["why"]
+
+
 def in_journal(bench: Bench, content: str, *, purpose: str) -> bool:
     """Whether a launch of it for that purpose would come from the journal."""
+    journaled = _journaled(bench)
+    return journaled is not None and journaled.has(content, purpose=purpose)
+
+
+def tell_journal(bench: Bench, record: str, observation: Observation, *, why: str) -> None:
+    """Write down what the search was told of a trial, and why it had asked, where the bench keeps a journal."""
+    if journaled := _journaled(bench):
+        journaled.tell(record=record, observation=observation.value, why=why)
+
+
+def _journaled(bench: Bench) -> Journaled | None:
     while isinstance(bench, Around):
         if isinstance(bench, Journaled):
-            return bench.has(content, purpose=purpose)
+            return bench
         bench = bench.inner
-    return False
+    return None
 
 
 def left_running(journal: Journal) -> list[Entry]:

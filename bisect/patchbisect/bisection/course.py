@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from patchbisect.bisection.bench import Bench, in_journal
+from patchbisect.bisection.bench import Bench, in_journal, tell_journal
 from patchbisect.bisection.finding import Question, Step, Unbuildable, opposite
 from patchbisect.bisection.ground import Spot
 from patchbisect.bisection.judging import Judge, Target, is_transient
@@ -164,11 +164,18 @@ class Course:
             self.steps.append(
                 Step(purpose=purpose, position=spot.position, observation=observation, trial=trial, why=why)
             )
+            self._write_down(spot, trial, why=why)
             self._hint(trial)
             # A machine that changes under its sentinels is noticed at its next launch: none of them starts others.
             if watch and not trial.reused and purpose != SENTINEL:
                 self._watch_machine(trial)
         return self._seen(spot, trial)
+
+    def _write_down(self, spot: Spot, trial: Trial, *, why: str) -> None:
+        """What the search is told of a launch goes to the journal as soon as it is known, for whoever looks on."""
+        truth = self.truth(spot, trial)
+        if trial.record and truth and trial.record not in self._withdrawn:
+            tell_journal(self.bench, trial.record, truth, why=why)
 
     def _hint(self, trial: Trial) -> None:
         """Say once that a failure is told apart from the target by its place in the code alone."""
@@ -257,6 +264,8 @@ class Course:
             replace(step, observation=self.observed(spot, trial))
             for step, (spot, trial) in zip(self.steps, trials, strict=True)
         ]
+        for step, (spot, trial) in zip(self.steps, trials, strict=True):
+            self._write_down(spot, trial, why=step.why)
 
     def evidence(self) -> list[Seen]:
         """Every observation so far that still counts, in its order."""

@@ -200,12 +200,18 @@ def opposite(observation: Observation) -> Observation:
     return _OPPOSITE.get(observation, observation)
 
 
+_SHOWN = ("outcome", "stage", "cause", "signature", "deciding", "why", "facts", "patch")
+
+
+def shown_verdict(verdict: Json) -> Json:
+    """What an answer shows of a verdict."""
+    return {key: verdict[key] for key in _SHOWN if key in verdict}
+
+
 def _step_to_json(step: Step, *, fix: bool) -> Json:
     seen = step.observation
     if seen and fix:
         seen = opposite(seen)
-    verdict = verdict_to_json(step.trial.verdict)
-    shown = ("outcome", "stage", "cause", "signature", "deciding", "why", "facts", "patch")
     return {
         "purpose": step.purpose,
         "why": step.why,
@@ -216,7 +222,7 @@ def _step_to_json(step: Step, *, fix: bool) -> Json:
         "reused": step.trial.reused,
         "warm": step.trial.warm,
         "observation": seen.value if seen else None,
-        "verdict": {key: verdict[key] for key in shown if key in verdict},
+        "verdict": shown_verdict(verdict_to_json(step.trial.verdict)),
         "seconds": step.trial.timings.get("total"),
         "confidence": None if step.sure is None else round(step.sure, 4),
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from patchbisect.bisection.bench import standing
 from patchbisect.bisection.session import Asked, without_secrets
-from patchbisect.config import Project, remedy_for
+from patchbisect.config import DEMO, Project, remedy_for
 from patchbisect.errors import UsageError
 from patchbisect.journal import Journal, identifiers, named, newest
 from patchbisect.records import Store
@@ -25,6 +25,11 @@ def resumed(identifier: str, *, project: Project) -> tuple[Journal, Asked]:
     """The journal of that id, of its unambiguous beginning or ``last``, and what is asked by now. Raises UsageError."""
     directory = project.bisections
     journal = newest(directory) if identifier == "last" else named(directory, identifier)
+    if journal is None and (identifier == DEMO or named(project.demo.bisections, identifier)):
+        raise UsageError(
+            "the demo's bisection is looked at only: nothing is said of it, and it is not gone on with",
+            remedy="bisect.log, bisect.why and bisect.replay take --of demo; invoke demo makes it anew",
+        )
     if journal is None:
         raise UsageError(f"no bisection '{identifier}'", remedy=remedy_for(identifier, identifiers(directory)))
     first = next(journal.entries(), None)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from patchbisect.config import DEMO, Project, remedy_for
 from patchbisect.errors import UsageError
-from patchbisect.journal import Entry, Journal, identifiers, named, newest
+from patchbisect.journal import Entry, Journal, identifiers, named, newest, newest_first
 from patchbisect.wire import Json
 
 
@@ -17,7 +17,7 @@ def journal_named(directory: Path, identifier: str) -> Journal | None:
     """
     if identifier != "last":
         return named(directory, identifier)
-    journals = [Journal(directory / name / "journal.jsonl") for name in reversed(identifiers(directory))]
+    journals = newest_first(directory)
     return next((journal for journal in journals if _answers(journal)), journals[0] if journals else None)
 
 
@@ -28,11 +28,18 @@ def journal_of_any(project: Project, name: str) -> Journal:
         directory = own if name == "last" else shown
         if journal := newest(directory):
             return journal
-        remedy = f"the demo's is called '{DEMO}'" if name == "last" and newest(shown) else "invoke bisect makes one"
+        if name == DEMO:
+            raise UsageError("the demo has not been run yet", remedy="invoke demo runs it, in about three minutes")
+        remedy = f"the demo's is called '{DEMO}'" if newest(shown) else "invoke bisect makes one"
         raise UsageError("there is no bisection yet", remedy=remedy)
     if journal := journal_named(own, name) or journal_named(shown, name):
         return journal
     raise UsageError(f"no bisection '{name}'", remedy=remedy_for(name, identifiers(own)))
+
+
+def every_journal(project: Project) -> list[Journal]:
+    """Every bisection that can be read, one's own before the demo's, each newest first."""
+    return [*newest_first(project.bisections), *newest_first(project.demo.bisections)]
 
 
 def finding_of(journal: Journal) -> Json:

@@ -47,10 +47,11 @@ def left_after(trials: Sequence[Json], *, changes: int, fix: bool = False) -> li
 
 
 def told(entries: Iterable[Entry], *, known: Known) -> Iterator[Told]:
-    """Every entry in its order. Why a trial was made, and what it left, is known once there is an answer."""
+    """Every entry in its order. What a trial left of the changes is known once there is an answer."""
     entries = list(entries)
     findings = [entry.data["finding"] for entry in entries if entry.event == "answer"]
-    reasons = _reasons(findings[-1]) if findings else {}
+    reasons = {entry.data["record"]: entry.data for entry in entries if entry.event == "told"}
+    reasons |= _reasons(findings[-1]) if findings else {}
     running: dict[str, str] = {}
     asked: Json = {}
     saved = _saved(entries)

@@ -421,12 +421,13 @@ def reason_page(reason: Json) -> RenderableType:
     return fields(
         [
             ("run", reason["run"] + ("  (taken back)" if reason["undone"] else "")),
+            ("of", f"bisection {reason['bisection']}"),
             ("point", reason["point"]),
             ("purpose", reason["purpose"]),
             ("why", reason["why"]),
             ("verdict", coloured(verdict["outcome"], outcome(verdict)) if verdict else ""),
             _line_row(verdict.get("deciding")),
-            ("told", coloured(told, told.upper())),
+            ("told", coloured(told, told.upper()) if told else "- (not known yet what is bad)"),
         ]
     )
 

@@ -10,7 +10,7 @@ import invoke
 from patchbisect.errors import BoxError, UsageError
 from patchbisect.tasks.crew import crew_of, equipped, on_paper
 from patchbisect.tasks.face import INTERRUPTED, console, emit, negative, say, task
-from patchbisect.tasks.lab import mirror_of
+from patchbisect.tasks.lab import demo_of, mirror_of
 
 if TYPE_CHECKING:
     from patchbisect.bisection import Asked, Finding, Question
@@ -310,10 +310,12 @@ def exported(project: Project, asked: Asked, branch: str) -> None:
     print("git bisect run patchbisect trial worktree")
 
 
-_OF = {"of": "the bisection, by its id or the beginning of that; default: the last one; log and why also read 'demo'"}
+_OF = {"of": "the bisection, by its id or the beginning of that; default: the last one"}
+_READ = {"of": "the bisection, by its id, the beginning of that, or 'demo' (the demo's); default: the last one"}
 
 
 def journal_of(of: str) -> tuple[Project, Journal, Asked]:
+    """A bisection of one's own, to say something of it."""
     from patchbisect.bisection import resumed
     from patchbisect.config import load_project
 
@@ -321,7 +323,20 @@ def journal_of(of: str) -> tuple[Project, Journal, Asked]:
     return (project, *resumed(of, project=project))
 
 
-@task(help={**_OF, "json": "print one JSON document"})
+def journal_to_read(of: str) -> tuple[Project, Journal, Asked]:
+    """A bisection, the demo's too, with the project that it was made in."""
+    from patchbisect.bisection import resumed
+    from patchbisect.config import load_project
+    from patchbisect.report.bisections import journal_of_any
+
+    project = load_project()
+    journal = journal_of_any(project, of)
+    if journal.path.is_relative_to(project.demo.bisections):
+        project = demo_of(project)
+    return (project, *resumed(journal.identifier, project=project))
+
+
+@task(help={**_READ, "json": "print one JSON document"})
 def log(ctx: invoke.Context, of: str = "last", json: bool = False) -> None:
     """Tell a bisection from its journal: what was asked, each launch and why, what it said, what was left, the answer.
 
@@ -349,7 +364,7 @@ def log(ctx: invoke.Context, of: str = "last", json: bool = False) -> None:
     console().print(page(told(journal.entries(), known=known)))
 
 
-@task(help={**_OF, "json": "print one JSON document"})
+@task(help={**_READ, "json": "print one JSON document"})
 def replay(ctx: invoke.Context, of: str = "last", json: bool = False) -> None:
     """Go through a journal again and print the answer that it leads to. Launches and changes nothing.
 
@@ -359,7 +374,7 @@ def replay(ctx: invoke.Context, of: str = "last", json: bool = False) -> None:
     from patchbisect.journal import Sealed
     from patchbisect.records import Store
 
-    project, journal, asked = journal_of(of)
+    project, journal, asked = journal_to_read(of)
     question = understood(project, asked)
     bench = on_paper(project, asked)
     finding = conduct(
@@ -421,18 +436,28 @@ def mark(ctx: invoke.Context, point: str, verdict: str, of: str = "last") -> Non
     print(f"{point} is {marked}; go on with invoke bisect --resume --of {journal.identifier}")
 
 
-@task(positional=["run"], help={**_OF, "run": "a trial of the bisection", "json": "print one JSON document"})
-def why(ctx: invoke.Context, run: str, of: str = "last", json: bool = False) -> None:
-    """Say why a trial was made, what it said, and what the search made of it.
+@task(
+    positional=["run"],
+    help={
+        "run": "a trial: a run's id, the beginning of it, its name, 'last', or 'demo' (the demo's last)",
+        "of": "only in this bisection: its id, 'last' or 'demo'; default: the newest that has the trial",
+        "json": "print one JSON document",
+    },
+)
+def why(ctx: invoke.Context, run: str, of: str = "", json: bool = False) -> None:
+    """Say why a trial of any bisection was made, what it said, and what the search made of it.
 
-    Example: invoke bisect.why 20261129-185001-1f0a
+    Example: invoke bisect.why 20261129-185001-zjkp
     """
     from patchbisect.bisection import reasons_of
     from patchbisect.config import load_project
-    from patchbisect.report.bisections import journal_of_any
+    from patchbisect.records import Store
+    from patchbisect.report.bisections import every_journal, journal_of_any
     from patchbisect.report.text import reason_page
 
-    document = reasons_of(journal_of_any(load_project(), of), run)
+    project = load_project()
+    journals = [journal_of_any(project, of)] if of else every_journal(project)
+    document = reasons_of(journals, run, store=Store.of(project))
     if json:
         emit(document)
     else:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _SETUP_LINE_S = 3.0
 STORIES = Path("tests") / "queues"
+_DEMO = "observer-effect"
 
 
 def mirror_of(project: Project) -> Mirror:
@@ -74,6 +75,11 @@ class SetupLines:
         done = f"  {progress.done_bytes / 2**20:.0f}" if progress.done_bytes else ""
         of = f" of {progress.total_bytes / 2**20:.0f}" if progress.total_bytes else ""
         say(f"setup {progress.seconds:5.1f} s  {progress.step:8}  {progress.detail}{done}{of}{' MiB' if done else ''}")
+
+
+def demo_of(project: Project) -> Project:
+    """The demo's queue as a project, with runs and bisections of its own."""
+    return story(project, _DEMO).demo
 
 
 def story(project: Project, name: str) -> Project:

@@ -11,7 +11,7 @@ import invoke
 
 from patchbisect.tasks import bisecting
 from patchbisect.tasks.face import emit, say, task
-from patchbisect.tasks.lab import prepared, story
+from patchbisect.tasks.lab import demo_of, prepared
 
 _PYTEST = [sys.executable, "-m", "pytest"]
 _TIERS = {
@@ -55,7 +55,7 @@ def demo(ctx: invoke.Context, json: bool = False) -> None:
     from patchbisect.bisection import Asked
     from patchbisect.config import load_project
 
-    queue = story(load_project(), "observer-effect").demo
+    queue = demo_of(load_project())
     say("A queue of debug patches; with all of them the server no longer starts. Which one broke it?")
     bisecting.conducted(queue, Asked(good="clean", bad="HEAD", fresh=True), resume="", throwaway=True, json=json)
     say("\nThe same as a page: invoke report --of demo --html report.html; as a story: invoke bisect.log --of demo")
