@@ -167,7 +167,7 @@ def test_the_journal_of_another_question_is_refused(tmp_path, change):
     if change == "contents":
         world.contents = lambda at: f"other {sorted(slugs(at))}"
     said = {
-        "contents": "the good end runs not what it was .* the text of a patch, the pin or the profile is another one",
+        "contents": "the good end runs not what it was .* a patch, the pin, the profile or a secret is another one",
         "queue": "the bad end runs not what it was when it began .*: gone: add 0008-p8: Change p8",
     }
     with pytest.raises(UsageError, match=f"cannot go on: {said[change]}$"):

@@ -220,3 +220,26 @@ def test_another_queue_under_a_journal_is_refused(tmp_path: Path) -> None:
     refused = project.run("bisect", "--resume", "--of", found["id"])
     assert refused.returncode == 2
     assert "gone: add 0006-note-6" in refused.stderr
+
+
+def test_a_refused_resume_says_what_is_another_one(tmp_path: Path) -> None:
+    project = fake_project(tmp_path)
+    found = project.json("bisect")
+    patch = project.root / "patches" / "0002-note-2.patch"
+    text = patch.read_text()
+    patch.write_text(text.replace("NOTE_2 = True", "NOTE_2 = 1 > 0"))
+    refused = project.run("bisect", "--resume", "--bad", "worktree")
+    assert "--bad cannot change on the way" in refused.stderr
+    project.git("commit", "--all", "--quiet", "--message", "another text")
+    refused = project.run("bisect", "--resume", "--of", found["id"])
+    assert refused.returncode == 2
+    assert "the bad end runs not what it was" in refused.stderr
+    assert "patch 0002-note-2 has another text" in refused.stderr
+    patch.write_text(text)
+    project.git("commit", "--all", "--quiet", "--message", "as it was")
+    settings = project.root / "invoke.yaml"
+    settings.write_text(settings.read_text().replace("flags: {model-path: /m}", "flags: {model-path: /n}"))
+    refused = project.run("bisect", "--resume", "--of", found["id"])
+    assert refused.returncode == 2
+    assert "the good end runs not what it was" in refused.stderr
+    assert "flag model-path: /m -> /n" in refused.stderr

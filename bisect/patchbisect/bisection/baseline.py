@@ -1,15 +1,17 @@
-"""When the good end fails: which recorded start of it was good, and what is not the same today."""
+"""What a recorded start had otherwise than today: the good one of a baseline that fails now, an end of a bisection."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from patchbisect.bisection.finding import Baseline
 from patchbisect.bisection.machines import SYSTEM, changed
 from patchbisect.errors import UsageError
-from patchbisect.model import Outcome
-from patchbisect.records import Record, Store
+from patchbisect.model import Outcome, Point
+from patchbisect.patchqueue import format_patch
+from patchbisect.records import PointEntry, Record, Store
 from patchbisect.redact import MASK, is_secret
 
 _STARTED = (Outcome.READY.value, Outcome.KV_ALLOCATED.value)
@@ -70,6 +72,28 @@ def differences(then: Record, now: Record, *, secrets: tuple[str, ...] = ()) -> 
     free = [record.verdict.get("facts", {}).get("avail_gb") for record in (then, now)]
     if None not in free and abs(free[0] - free[1]) >= _SAME_GB:
         yield "free memory (GiB)", _text(free[0]), _text(free[1])
+
+
+def altered(then: PointEntry, now: Point, *, secrets: tuple[str, ...] = ()) -> Iterator[str]:
+    """What a point that was launched had otherwise, as ``flag tp-size: 4 -> 8``; values of secrets are left out."""
+    texts = {patch.name: hashlib.sha256(format_patch(patch)).hexdigest() for patch in now.patches}
+    for patch in then.patches:
+        if texts.pop(patch.name, patch.sha256) != patch.sha256:
+            yield f"patch {patch.name} has another text"
+    for field, before, after in _settings(then, now):
+        if before != after and not is_secret(field.partition(" ")[2], more=secrets):
+            yield f"{field}: {_text(before)} -> {_text(after)}"
+
+
+def _settings(then: PointEntry, now: Point) -> Iterator[tuple[str, Any, Any]]:
+    pin = now.base.pin
+    yield "commit", then.base_rev or then.pin or then.release, now.base.rev or pin.commit or pin.release
+    for kind, before, after in (
+        ("flag", then.flags, now.flags),
+        ("env", then.env, now.env),
+        ("package", then.packages, now.packages),
+    ):
+        yield from ((f"{kind} {name}", before.get(name), after.get(name)) for name in sorted({*before, *after}))
 
 
 def _field(name: str, then: Any, now: Any) -> Iterator[tuple[str, str, str]]:

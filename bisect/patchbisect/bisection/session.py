@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, cast
 
-from patchbisect.bisection.bench import Bench, Journaled, marks
+from patchbisect.bisection.baseline import altered
+from patchbisect.bisection.bench import Bench, Journaled, marks, standing
 from patchbisect.bisection.course import Progress, is_spent, remaining
 from patchbisect.bisection.finding import Finding, Question, change_to_json, finding_to_json
 from patchbisect.bisection.following import compared, entered, followed, inside_commit, inside_culprit, narrowed
@@ -20,7 +21,7 @@ from patchbisect.bisection.shortening import Shorter, bisect_fast
 from patchbisect.config import Project, remedy_for
 from patchbisect.errors import UsageError
 from patchbisect.journal import Journal
-from patchbisect.model import Base, Stage
+from patchbisect.model import Base, Point, Stage
 from patchbisect.points import PointResolver, masked_setting
 from patchbisect.records import Store, new_id
 from patchbisect.search import Budget, Rates
@@ -220,7 +221,7 @@ def conduct(
     ``follow`` makes the question from that record (by id) to the good end, which is then searched too.
     Raises UsageError for the journal of another question, and what ``bisect`` raises.
     """
-    _same_question(question, bench, journal=journal)
+    _same_question(question, bench, journal=journal, store=store)
     through = Journaled(bench, journal=journal, store=store)
 
     def run(asked: Question, on: Bench) -> Finding:
@@ -270,12 +271,13 @@ def _note_answer(journal: Journal, document: Json) -> None:
         journal.append("answer", finding=document)
 
 
-def _same_question(question: Question, bench: Bench, *, journal: Journal) -> None:
+def _same_question(question: Question, bench: Bench, *, journal: Journal, store: Store) -> None:
     """Write down what the ends run; refuse where a journal that is resumed knew other ends."""
     ground = Ground(question.timeline, bench)
+    good, bad = ground.end(bad=False), ground.end(bad=True)
     ends: Json = {
-        "good": ground.end(bad=False).content,
-        "bad": ground.end(bad=True).content,
+        "good": good.content,
+        "bad": bad.content,
         "changes": [change_to_json(change, secrets=question.secrets) for change in question.timeline.changes],
     }
     before = next((entry.data for entry in journal.entries() if entry.event == "question"), None)
@@ -284,13 +286,23 @@ def _same_question(question: Question, bench: Bench, *, journal: Journal) -> Non
         return
     if different := [name for name in ends if before[name] != ends[name]]:
         moved = _moved(before["changes"], ends["changes"])
+        if not moved and different != ["changes"]:
+            now = {"good": good, "bad": bad}[different[0]].point
+            moved = _otherwise(before[different[0]], now, journal=journal, store=store, secrets=question.secrets)
         what = "the changes between the ends are" if different == ["changes"] else f"the {different[0]} end runs"
         began = next(journal.entries()).at
         raise UsageError(
             f"bisection {journal.identifier} cannot go on: {what} not what it was when it began ({began}): "
-            f"{moved or 'the same changes by name, so the text of a patch, the pin or the profile is another one'}",
+            f"{moved or 'the same changes by name, so a patch, the pin, the profile or a secret is another one'}",
             remedy="put that back, or start a new bisection",
         )
+
+
+def _otherwise(content: str, now: Point, *, journal: Journal, store: Store, secrets: tuple[str, ...]) -> str:
+    """What the launch of that content had otherwise; empty where none is on record."""
+    launched = (store.load(entry.data["record"]) for entry in standing(journal) if entry.data["content_id"] == content)
+    then = next(launched, None)
+    return "; ".join(altered(then.point, now, secrets=secrets)) if then else ""
 
 
 def _moved(before: Sequence[Json], now: Sequence[Json]) -> str:
