@@ -89,7 +89,7 @@ SHOWN = {
     "invoke bisect.why RUN": Shown("purpose"),
     "invoke bisect.replay": Shown(BISECTED),
     "invoke bisect.undo": Shown("undone: "),
-    "invoke bisect.mark 4 good": Shown("4 is marked good"),
+    "invoke bisect.mark 4 good": Shown("is marked good"),
     "git bisect start BAD GOOD": Shown("Bisecting: ", after="invoke bisect --export-branch line > line.txt"),
     "git bisect run patchbisect trial worktree": Shown("is the first bad commit"),
     "invoke doctor --box rig": Shown("no torch", 1),

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from patchbisect.bisection import AnswerKind, Shut, conduct, finding_to_json, forecast, plan_to_json
-from patchbisect.bisection.amending import content_named, mark_content, reasons_of, take_back
+from patchbisect.bisection.amending import mark_content, point_named, reasons_of, take_back
 from patchbisect.bisection.bench import OnRig
 from patchbisect.bisection.fleet import Fleet
 from patchbisect.bisection.judging import Threshold
@@ -612,24 +612,30 @@ def test_what_drifted_is_not_remembered_by_a_later_bisection(tmp_path):
     assert not {step.trial.record for step in later.steps} & set(finding.lost)
 
 
-def content_of(journal, world, name, *, asked=None, resolve=None):
+def named(journal, world, name, *, asked=None, resolve=None):
     asked = asked or question()
-    return content_named(journal, name, timeline=asked.timeline, bench=Shut(world), resolve=resolve or unresolved)
+    return point_named(
+        journal, name, question=asked, bench=Shut(world), store=world.store, resolve=resolve or unresolved
+    )
+
+
+def content_of(journal, world, name, **more):
+    return named(journal, world, name, **more).content
 
 
 def unresolved(name):
     raise UsageError(f"{name} is no point")
 
 
-@pytest.mark.parametrize("named", ["clean + 4 of 8 (0004-p4)", "4"])
-def test_a_point_is_marked_by_what_it_runs(tmp_path, named):
+@pytest.mark.parametrize("said", ["clean + 4 of 8 (0004-p4)", "4"])
+def test_a_point_is_marked_by_what_it_runs(tmp_path, said):
     world, journal, _ = finished(tmp_path)
-    content = content_of(journal, world, named)
+    content = content_of(journal, world, said)
     assert content == world.content(point("", queue(4)))
-    mark_content(journal, content, point=named, verdict="bad")
+    mark_content(journal, content, point=said, verdict="bad")
     again = World(rule=broken_by("p3"), store=World.at(tmp_path / "other", broken_by("p3")).store)
     fresh = journal_in(tmp_path / "other")
-    mark_content(fresh, content, point=named, verdict="bad")
+    mark_content(fresh, content, point=said, verdict="bad")
     finding = conduct(question(), again, journal=fresh, store=again.store)
     assert finding.culprit.subject == "p3"
     assert not any(name.startswith("clean + 4") for name in again.launched)
@@ -645,6 +651,20 @@ def test_a_number_is_a_position_of_the_timeline_and_no_patch(tmp_path):
     assert content_of(journal, world, "4", asked=asked, resolve=lambda name: point("4", queue(4))) == at
     with pytest.raises(UsageError, match="no point 7"):
         content_of(journal, world, "7", asked=asked)
+
+
+@pytest.mark.parametrize(
+    ("said", "name"), [("0", "clean"), ("3", "clean + 3 of 8 (0003-p3)"), ("8", "HEAD (0008-p8)"), ("HEAD", "HEAD")]
+)
+def test_a_point_is_named_with_the_change_that_makes_it(tmp_path, said, name):
+    world, journal, _ = finished(tmp_path)
+    assert named(journal, world, said).name == name
+
+
+def test_a_bisection_that_cannot_go_on_takes_no_mark(tmp_path):
+    world, journal, _ = finished(tmp_path)
+    with pytest.raises(UsageError, match="cannot go on: .*new: add 0009-p9"):
+        named(journal, world, "4", asked=question(9))
 
 
 def test_the_end_of_a_name_is_no_name(tmp_path):

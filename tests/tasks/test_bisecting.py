@@ -106,6 +106,7 @@ def test_neither_a_replay_nor_a_mark_needs_the_box(project: FakeProject, found: 
         settings.write_text(before)
     assert replayed["culprit"] == found["culprit"]
     assert (marked.returncode, unmarked.returncode) == (0, 0), marked.stderr
+    assert marked.stdout.startswith("4, clean + 4 of 6 (0004-note-4), is marked bad; go on with")
     assert elsewhere.returncode == 2
     assert "is no point of bisection" in elsewhere.stderr
 
@@ -220,6 +221,13 @@ def test_another_queue_under_a_journal_is_refused(tmp_path: Path) -> None:
     refused = project.run("bisect", "--resume", "--of", found["id"])
     assert refused.returncode == 2
     assert "gone: add 0006-note-6" in refused.stderr
+    marked = project.run("bisect.mark", "4", "good", "--of", found["id"])
+    assert (marked.returncode, "cannot go on" in marked.stderr) == (2, True)
+    undone = project.run("bisect.undo", "--of", found["id"]).stdout
+    assert f"undone: {found['trials'][-1]['point']}" in undone
+    assert "but bisection" in undone
+    assert "cannot go on" in undone
+    assert "--resume" not in undone
 
 
 def test_a_refused_resume_says_what_is_another_one(tmp_path: Path) -> None:

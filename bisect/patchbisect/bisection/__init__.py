@@ -1,6 +1,6 @@
 """Search × trials → culprit, with proof; and the way back in after an interruption."""
 
-from patchbisect.bisection.amending import content_named, mark_content, reasons_of, take_back
+from patchbisect.bisection.amending import mark_content, point_named, reasons_of, take_back
 from patchbisect.bisection.bench import Bench, Journaled, OnDesk, OnRig
 from patchbisect.bisection.door import Door
 from patchbisect.bisection.equipping import Terms, bench_on, bench_through
@@ -26,6 +26,7 @@ from patchbisect.bisection.session import (
     Asked,
     Understood,
     begin,
+    check_same,
     conduct,
     one_of,
     since_baseline,
@@ -60,8 +61,8 @@ __all__ = [
     "bench_through",
     "bisect",
     "change_to_json",
+    "check_same",
     "conduct",
-    "content_named",
     "equipment",
     "export_branch",
     "finding_to_json",
@@ -73,6 +74,7 @@ __all__ = [
     "one_of",
     "paid",
     "plan_to_json",
+    "point_named",
     "reached",
     "reasons_of",
     "resumed",

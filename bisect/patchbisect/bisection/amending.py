@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from patchbisect.bisection.bench import Bench, left_running, standing
-from patchbisect.bisection.finding import shown_verdict
+from patchbisect.bisection.bench import Reading, left_running, standing
+from patchbisect.bisection.finding import Question, shown_verdict
 from patchbisect.bisection.ground import Ground
+from patchbisect.bisection.session import check_same
 from patchbisect.config import remedy_for
 from patchbisect.errors import UsageError
 from patchbisect.journal import Entry, Journal
-from patchbisect.model import Point, Timeline
+from patchbisect.model import Point
 from patchbisect.records import Store
+from patchbisect.timeline import label
 from patchbisect.wire import Json
 
 
@@ -36,38 +39,57 @@ def take_back(journal: Journal, run: str = "", *, store: Store) -> Entry:
     return hits[0]
 
 
-def content_named(
-    journal: Journal, point: str, *, timeline: Timeline, bench: Bench, resolve: Callable[[str], Point]
-) -> str:
-    """What a point of this bisection runs: ``k`` of its timeline, a run or a name of its journal, or any other name.
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A point of a bisection: what it runs, and its name with the change that makes it."""
 
-    ``resolve`` reads such a name. Raises UsageError for a point that is not in this bisection; PointUnbuildable.
+    content: str
+    name: str
+
+
+def point_named(
+    journal: Journal,
+    point: str,
+    *,
+    question: Question,
+    bench: Reading,
+    store: Store,
+    resolve: Callable[[str], Point],
+) -> Named:
+    """A point of this bisection: ``k`` of its timeline, a run or a name of its journal, or any other name.
+
+    ``resolve`` reads such a name. Raises UsageError for a point that is not in this bisection, and for a bisection
+    that cannot go on: its points are others by now; PointUnbuildable.
     """
-    ground = Ground(timeline, bench)
+    check_same(question, bench, journal=journal, store=store)
+    ground = Ground(question.timeline, bench)
     if point.isdecimal() and str(int(point)) == point:
         return _at(ground, int(point))
-    launched = [entry for entry in journal.entries() if entry.event in ("intent", "trial", "void")]
-    for entry in reversed(launched):
-        if point in (entry.data["point"], entry.data["record"]):
-            return str(entry.data["content_id"])
+    launched = [entry.data for entry in journal.entries() if entry.event in ("intent", "trial", "void")]
+    for data in reversed(launched):
+        if point in (data["point"], data["record"]):
+            return Named(content=data["content_id"], name=data["point"])
     content = bench.content(resolve(point))
-    if content in {entry.data["content_id"] for entry in launched}:
-        return content
-    if any(ground.spot(range(k)).content == content for k in range(len(ground.changes) + 1)):
-        return content
+    names = {data["content_id"]: data["point"] for data in launched}
+    if content in names:
+        return Named(content=content, name=names[content])
+    for k in range(len(ground.changes) + 1):
+        if ground.spot(range(k)).content == content:
+            return _at(ground, k)
     raise UsageError(
         f"{point} is no point of bisection {journal.identifier}",
         remedy=f"say 0 to {len(ground.changes)} of its timeline, or a run of invoke bisect.log",
     )
 
 
-def _at(ground: Ground, position: int) -> str:
+def _at(ground: Ground, position: int) -> Named:
     if position > len(ground.changes):
         raise UsageError(f"the timeline has no point {position}", remedy=f"0 (good) to {len(ground.changes)} (bad)")
     spot = ground.spot(range(position))
     if spot.unbuildable:
         raise UsageError(f"point {position} cannot be built: {spot.unbuildable}", remedy="it is never launched")
-    return spot.content
+    name, made_by = spot.point.name, label(ground.changes[position - 1]) if position else ""
+    return Named(content=spot.content, name=name if made_by in name else f"{name} ({made_by})")
 
 
 def mark_content(journal: Journal, content: str, *, point: str, verdict: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from patchbisect.bisection.bench import Bench
+from patchbisect.bisection.bench import Reading
 from patchbisect.errors import PointUnbuildable
 from patchbisect.model import Axis, Change, Patch, Point, Timeline
 from patchbisect.timeline import point_with
@@ -32,7 +32,7 @@ class Spot:
 class Ground:
     """The spots of one timeline; each is built once."""
 
-    def __init__(self, timeline: Timeline, bench: Bench) -> None:
+    def __init__(self, timeline: Timeline, bench: Reading) -> None:
         self.timeline = timeline
         self.bench = bench
         self._spots: dict[On, Spot] = {}

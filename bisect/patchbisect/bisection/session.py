@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, cast
 
 from patchbisect.bisection.baseline import altered
-from patchbisect.bisection.bench import Bench, Journaled, marks, standing
+from patchbisect.bisection.bench import Bench, Journaled, Reading, marks, standing
 from patchbisect.bisection.course import Progress, is_spent, remaining
 from patchbisect.bisection.finding import Finding, Question, change_to_json, finding_to_json
 from patchbisect.bisection.following import compared, entered, followed, inside_commit, inside_culprit, narrowed
@@ -221,7 +221,9 @@ def conduct(
     ``follow`` makes the question from that record (by id) to the good end, which is then searched too.
     Raises UsageError for the journal of another question, and what ``bisect`` raises.
     """
-    _same_question(question, bench, journal=journal, store=store)
+    ends = check_same(question, bench, journal=journal, store=store)
+    if not any(entry.event == "question" for entry in journal.entries()):
+        journal.append("question", **ends)
     through = Journaled(bench, journal=journal, store=store)
 
     def run(asked: Question, on: Bench) -> Finding:
@@ -271,8 +273,11 @@ def _note_answer(journal: Journal, document: Json) -> None:
         journal.append("answer", finding=document)
 
 
-def _same_question(question: Question, bench: Bench, *, journal: Journal, store: Store) -> None:
-    """Write down what the ends run; refuse where a journal that is resumed knew other ends."""
+def check_same(question: Question, bench: Reading, *, journal: Journal, store: Store) -> Json:
+    """What a journal says of the question: what the ends run, and the changes between them.
+
+    Raises UsageError where the journal was begun with other ends, so that the bisection cannot go on.
+    """
     ground = Ground(question.timeline, bench)
     good, bad = ground.end(bad=False), ground.end(bad=True)
     ends: Json = {
@@ -280,10 +285,7 @@ def _same_question(question: Question, bench: Bench, *, journal: Journal, store:
         "bad": bad.content,
         "changes": [change_to_json(change, secrets=question.secrets) for change in question.timeline.changes],
     }
-    before = next((entry.data for entry in journal.entries() if entry.event == "question"), None)
-    if before is None:
-        journal.append("question", **ends)
-        return
+    before = next((entry.data for entry in journal.entries() if entry.event == "question"), ends)
     if different := [name for name in ends if before[name] != ends[name]]:
         moved = _moved(before["changes"], ends["changes"])
         if not moved and different != ["changes"]:
@@ -296,6 +298,7 @@ def _same_question(question: Question, bench: Bench, *, journal: Journal, store:
             f"{moved or 'the same changes by name, so a patch, the pin, the profile or a secret is another one'}",
             remedy="put that back, or start a new bisection",
         )
+    return ends
 
 
 def _otherwise(content: str, now: Point, *, journal: Journal, store: Store, secrets: tuple[str, ...]) -> str:

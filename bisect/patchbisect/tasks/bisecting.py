@@ -399,10 +399,22 @@ def undo(ctx: invoke.Context, of: str = "last", run: str = "") -> None:
     from patchbisect.bisection import take_back
     from patchbisect.records import Store
 
-    project, journal, _ = journal_of(of)
+    project, journal, asked = journal_of(of)
     entry = take_back(journal, run, store=Store.of(project))
-    go_on = f"go on with invoke bisect --resume --of {journal.identifier}"
-    print(f"undone: {entry.data['point']} ({entry.data['record']}); {go_on}")
+    print(f"undone: {entry.data['point']} ({entry.data['record']}); {way_on(project, journal, asked)}")
+
+
+def way_on(project: Project, journal: Journal, asked: Asked) -> str:
+    """How the bisection goes on from here, or why it cannot."""
+    from patchbisect.bisection import check_same
+    from patchbisect.errors import PatchbisectError
+    from patchbisect.records import Store
+
+    try:
+        check_same(understood(project, asked), on_paper(project, asked), journal=journal, store=Store.of(project))
+    except PatchbisectError as refusal:
+        return f"but {refusal.message}\n  {refusal.remedy}".rstrip()
+    return f"go on with invoke bisect --resume --of {journal.identifier}"
 
 
 @task(
@@ -418,22 +430,25 @@ def mark(ctx: invoke.Context, point: str, verdict: str, of: str = "last") -> Non
 
     Example: invoke bisect.mark 4 good
     """
-    from patchbisect.bisection import content_named, mark_content, one_of
+    from patchbisect.bisection import mark_content, one_of, point_named
     from patchbisect.points import PointResolver
+    from patchbisect.records import Store
 
     project, journal, asked = journal_of(of)
     one_of(verdict, ("good", "bad", "skip", "none"), what="the verdict")
     resolver = PointResolver.of(project, mirror=mirror_of(project))
-    content = content_named(
+    named = point_named(
         journal,
         point,
-        timeline=understood(project, asked).timeline,
+        question=understood(project, asked),
         bench=on_paper(project, asked),
+        store=Store.of(project),
         resolve=lambda name: resolver.resolve(name, profile=asked.profile or None, settings=list(asked.sets)).point,
     )
-    mark_content(journal, content, point=point, verdict=verdict)
+    mark_content(journal, named.content, point=named.name, verdict=verdict)
+    said = named.name if point == named.name else f"{point}, {named.name},"
     marked = "no longer marked" if verdict == "none" else f"marked {verdict}"
-    print(f"{point} is {marked}; go on with invoke bisect --resume --of {journal.identifier}")
+    print(f"{said} is {marked}; go on with invoke bisect --resume --of {journal.identifier}")
 
 
 @task(
