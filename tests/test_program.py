@@ -222,3 +222,12 @@ def test_where_too_few_files_may_be_open_one_line_says_so(limit: int) -> None:
 def test_a_soft_limit_on_open_files_is_raised_where_it_may_be() -> None:
     done = run("bash", "-c", 'ulimit -S -n 12; exec "$0" box.status', str(BIN / "patchbisect"))
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_byte_code_is_kept_unless_python_was_told_not_to(project: FakeProject, tmp_path: Path, kept: bool) -> None:
+    forbidden = {} if kept else {"PYTHONDONTWRITEBYTECODE": "1"}
+    done = project.run("bisect", "--plan", env={"PYTHONPYCACHEPREFIX": str(tmp_path), **forbidden})
+    assert done.returncode == 0, done.stderr
+    # A module that only the task imports: Invoke has its own say between the program's modules and those.
+    assert bool(list(tmp_path.rglob("bisection/running.*.pyc"))) is kept

@@ -67,6 +67,8 @@ class Face(Program):
     def parse_core(self, argv: list[str] | None) -> None:
         with _Usage(self):
             super().parse_core(argv)
+        # Invoke forbids Python to keep byte-code: each run of a checkout would compile all that its task imports.
+        sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
     def parse_collection(self) -> None:
         with _Usage(self):
