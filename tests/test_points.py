@@ -144,6 +144,13 @@ def test_upstream_revisions_are_frozen(project):
         project.resolve("upstream:v9")
 
 
+def test_a_commit_id_is_shown_short_and_means_the_same(project):
+    whole = project.upstream.second
+    point = project.resolve(f"upstream:{whole}+3").point
+    assert point.name == f"upstream:{whole[:12]}+3"
+    assert project.resolve(point.name).point == point
+
+
 def test_a_ref_of_the_whole_name_wins_with_a_warning(project):
     git(project.root, "branch", "fix-2", "HEAD")
     git(project.root, "branch", "2", "HEAD")

@@ -31,6 +31,7 @@ _EDIT = re.compile(r"(?P<rest>.+)(?P<edit>[+-]\d{1,4})")
 _NUMBER = re.compile(r"\d{1,4}")
 _ARGUMENTS = "python/sglang/srt/server_args.py"
 _OPTION = re.compile(r"[\"']--([a-z][a-z0-9-]*)[\"']")
+_FULL_ID = re.compile(r"\b[0-9a-f]{40}\b")
 _SETTING = re.compile(r"(?P<kind>flag|env|package):(?P<name>[^=\s]+)=(?P<value>.*)", re.DOTALL)
 
 Flags = dict[str, Scalar | tuple[str, ...]]
@@ -106,7 +107,8 @@ class PointResolver:
         elif patches:
             self.mirror.remember(reading.pin, reading.queue.enabled)
             self.mirror.remember(reading.base.pin, reading.patches)
-        point = self._point(name, reading=reading, patches=patches, profile=parts.profile or profile)
+        shown = _FULL_ID.sub(lambda found: found[0][:12], name)
+        point = self._point(shown, reading=reading, patches=patches, profile=parts.profile or profile)
         point = with_settings(point, settings)
         warnings = (
             *parts.warnings,
