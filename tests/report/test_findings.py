@@ -134,7 +134,7 @@ def test_each_kind_says_what_it_is(known: tuple[str, World, dict[str, Any]]) -> 
         "one": (BREAK.found, "bad"),
         "noisy": (BREAK.found, "bad"),
         "pair": (BREAK.found_set, "bad"),
-        "two": (BREAK.found, "bad"),
+        "two": (BREAK.found_several, "bad"),
         "innocent": (page.ANSWERS["endpoint-failed"], "open"),
         "refused": (page.ANSWERS["endpoint-failed"], "open"),
         "flag": (BREAK.found, "bad"),

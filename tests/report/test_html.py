@@ -249,11 +249,20 @@ def test_changes_that_break_it_only_together_are_all_named(finding: dict[str, An
     finding |= {"answer": "set", "culprit": None, "candidates": both, "together": True, "others": [other]}
     finding["trials"][0] |= {"reused": True, "run": ""}
     parsed = Parsed(rendered(finding, store))
-    assert BREAK.found_set in parsed.text
-    assert f"{both[0]['title']}, with {both[1]['title']}" in parsed.text
-    assert other[0]["title"] in parsed.text
+    assert BREAK.found_several in parsed.text
+    named = f"{both[0]['title']}, with {both[1]['title']}"
+    assert f"{named}; independently of that, {other[0]['title']}" in parsed.text
+    assert BREAK.found_set in Parsed(rendered({**finding, "others": []}, store)).text
     assert "bad end, marked" in parsed.text
     assert "run-" not in parsed.ids
+
+
+def test_two_culprits_are_both_in_the_headline(finding: dict[str, Any], store: Store) -> None:
+    other = finding["timeline"][6]
+    made = page.of_finding({**finding, "others": [[other]]}, store)
+    assert made.answer == BREAK.found_several
+    assert made.headline == f"{finding['culprit']['title']}; independently of that, {other['title']}"
+    assert [point.position for point in made.points if point.culprit] == [finding["culprit"]["position"], 7]
 
 
 def test_a_search_for_the_fix_speaks_of_a_fix(finding: dict[str, Any], store: Store) -> None:

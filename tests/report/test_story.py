@@ -150,6 +150,16 @@ def test_a_budget_that_was_given_on_the_way_is_told(journal: Journal) -> None:
     assert said == ["20 launches, 1.5 minutes in all from here on", "90 minutes in all from here on"]
 
 
+def test_all_culprits_are_told(project: Project, finding: dict[str, Any], journal: Journal) -> None:
+    other = finding["timeline"][6]
+    journal.append("answer", finding={**finding, "others": [[other]]})
+    journal.append("answer", finding={**finding, "culprit": None, "together": True, "candidates": [other]})
+    assert [line for line in told(project, journal) if line[0] == "culprits"] == [
+        ("culprits", f"{finding['culprit']['title']}; independently of that, {other['title']}"),
+        ("culprits", other["title"]),
+    ]
+
+
 SPENT = "not tested: the budget is spent"
 
 

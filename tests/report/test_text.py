@@ -68,6 +68,15 @@ def test_text_from_a_log_is_neither_markup_nor_an_order_to_the_terminal() -> Non
     assert "\x07" not in page
 
 
+def test_two_culprits_are_both_in_the_first_line(store: Store) -> None:
+    finding = builder.bisection(store)
+    finding["others"] = [finding["timeline"][6:7]]
+    first = shown(text.finding_page(finding), width=200).splitlines()[0]
+    assert first.split("  ")[0] == "culprits"
+    assert finding["culprit"]["title"] in first
+    assert finding["timeline"][6]["title"] in first
+
+
 def test_a_finding_says_culprit_sureness_proof_and_how_to_see_it_again(store: Store) -> None:
     finding = builder.bisection(store)
     page = shown(text.finding_page(finding), width=200)
@@ -81,7 +90,7 @@ def test_a_finding_says_culprit_sureness_proof_and_how_to_see_it_again(store: St
 def test_a_trial_s_reasons_use_the_words_of_the_tables(store: Store) -> None:
     finding = builder.bisection(store)
     trial = next(trial for trial in finding["trials"] if trial["observation"] == "bad")
-    told = {key: trial[key] for key in ("run", "point", "purpose", "why", "verdict")}
+    told = {"bisection": "b", **{key: trial[key] for key in ("run", "point", "purpose", "why", "verdict")}}
     page = shown(text.reason_page({**told, "told": "bad", "undone": False}))
     assert text.outcome(trial["verdict"]) in page
     assert "BAD" in page
@@ -89,6 +98,7 @@ def test_a_trial_s_reasons_use_the_words_of_the_tables(store: Store) -> None:
     page = shown(text.reason_page({**told, "verdict": {}, "told": "", "undone": True}))
     assert f"{trial['run']}  (taken back)" in page
     assert "verdict" not in page
+    assert "- (not known yet what is bad)" in page
 
 
 def test_what_a_person_said_is_shown_as_such(store: Store) -> None:

@@ -21,6 +21,7 @@ from patchbisect.report.text import (
     asides,
     beside,
     every_launch,
+    guilty,
     is_mark,
     machine_words,
     observed,
@@ -201,15 +202,15 @@ def _is_named(finding: Json) -> bool:
 def _answer(finding: Json, words: Words) -> str:
     if finding.get("amended"):
         return "Answered before something was taken back"
+    if guilty(finding) and finding.get("others"):
+        return words.found_several
     if finding.get("together"):
         return words.found_set
     return words.found if finding["answer"] == "found" else ANSWERS.get(finding["answer"], str(finding["answer"]))
 
 
 def _headline(finding: Json) -> str:
-    if finding["culprit"]:
-        return str(finding["culprit"]["title"])
-    return together(finding["candidates"]) if finding.get("together") else str(finding["reason"])
+    return guilty(finding) or str(finding["reason"])
 
 
 def _culprit_and_parent(finding: Json) -> tuple[Json | None, Json | None]:
@@ -241,7 +242,7 @@ def _answer_facts(finding: Json) -> Iterator[tuple[str, str]]:
         for candidate in finding["candidates"][:12]:
             yield "Candidate", shortened(candidate["title"], _SHORT)
     for other in finding.get("others", ())[:12]:
-        yield "Breaks it too", shortened(together(other), _SHORT)
+        yield "Also", shortened(together(other), _SHORT)
     for name, value in beside(finding):
         yield name.capitalize(), shortened(value, 2 * _SHORT)
     if step := next_step(finding):
@@ -279,10 +280,9 @@ def _points(finding: Json) -> Iterator[PointRow]:
 
 
 def _guilty(finding: Json) -> set[int]:
-    """Where on the timeline the culprit stands, or those that break it only together."""
-    if finding["culprit"]:
-        return {finding["culprit"]["position"]}
-    names = {candidate["title"] for candidate in finding["candidates"]} if finding.get("together") else set()
+    """Where on the timeline the culprits stand, those too that break it only together or without the first."""
+    first = [finding["culprit"]] if finding["culprit"] else finding["candidates"] if finding.get("together") else []
+    names = {change["title"] for one in (first, *finding.get("others", ())) for change in one}
     return {change["position"] for change in finding["timeline"] if change["title"] in names}
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from patchbisect.journal import Entry
 from patchbisect.report.tables import add, table
-from patchbisect.report.text import coloured, surely, together, with_number
+from patchbisect.report.text import coloured, guilty, surely, what_is_guilty, with_number
 from patchbisect.report.words import counted, words_of
 from patchbisect.wire import Json
 
@@ -156,12 +156,9 @@ def _of(step: Json) -> str:
 
 
 def _answered(at: str, finding: Json) -> Iterator[Told]:
-    if finding["culprit"]:
-        words = words_of(finding)
-        yield Told(at, words.culprit, finding["culprit"]["title"], words.tone)
+    if named := guilty(finding):
+        yield Told(at, what_is_guilty(finding), named, words_of(finding).tone)
         yield Told(at, "because", f"{finding['reason']}; {surely(finding)}")
-    elif finding.get("together"):
-        yield Told(at, "together", f"{together(finding['candidates'])}; {surely(finding)}", words_of(finding).tone)
     else:
         yield Told(at, "answer", f"{finding['answer']}: {finding['reason']}", "void")
 

@@ -255,19 +255,13 @@ def finding_page(finding: Json) -> RenderableType:
 def _answer(finding: Json) -> RenderableType:
     found = finding["answer"] == "found"
     rows: list[tuple[str, str | Text]] = [
-        (
-            words_of(finding).culprit,
-            Text(printable(finding["culprit"]["title"]), style=f"bold {_FOUND_COLOUR[words_of(finding).tone]}"),
-        )
-        if finding["culprit"]
-        else _without_culprit(finding),
+        _named(finding),
         ("because", finding["reason"]),
     ]
     if found or finding["answer"] == "set":
         rows.append(("sure", surely(finding)))
     if not finding["culprit"]:
         rows += [("candidate", each["title"]) for each in finding["candidates"][:12] if not finding.get("together")]
-    rows += [("also", together(other)) for other in finding.get("others", ())[:12]]
     rows += beside(finding)
     rows.append(("line", shortened(_deciding(finding), 300)))
     if finding.get("amended"):
@@ -277,12 +271,24 @@ def _answer(finding: Json) -> RenderableType:
     return fields(rows)
 
 
-def _without_culprit(finding: Json) -> tuple[str, Text]:
+def _named(finding: Json) -> tuple[str, Text]:
     words = words_of(finding)
-    if finding.get("together"):
-        shown = Text(printable(together(finding["candidates"])), style=f"bold {_FOUND_COLOUR[words.tone]}")
-        return words.together, shown
-    return "answer", Text(f"{finding['answer']}: {ANSWERS[finding['answer']]}", style="bold yellow")
+    if not (named := guilty(finding)):
+        return "answer", Text(f"{finding['answer']}: {ANSWERS[finding['answer']]}", style="bold yellow")
+    return what_is_guilty(finding), Text(printable(named), style=f"bold {_FOUND_COLOUR[words.tone]}")
+
+
+def guilty(finding: Json) -> str:
+    """All that is to blame, as one line; empty where nothing is named."""
+    first = [finding["culprit"]] if finding["culprit"] else finding["candidates"] if finding.get("together") else ()
+    sets = [first, *finding.get("others", ())] if first else ()
+    return "; independently of that, ".join(together(one) for one in sets)
+
+
+def what_is_guilty(finding: Json) -> str:
+    """What that is called: ``culprit``, or ``culprits`` where it is more than one change."""
+    words = words_of(finding)
+    return words.culprit if finding["culprit"] and not finding.get("others") else words.together
 
 
 def together(changes: Sequence[Json]) -> str:
@@ -305,7 +311,7 @@ def beside(finding: Json) -> list[tuple[str, str]]:
     if bad_when := finding.get("bad_when"):
         rows.append(("bad when", bad_when))
     if inside := finding.get("inside"):
-        part = inside["culprit"]["title"] if inside["culprit"] else together(inside["candidates"])
+        part = guilty(inside) or together(inside["candidates"])
         rows.append(("inside", f"{part}: {inside['reason']}" if part else inside["reason"]))
     if baseline := finding.get("baseline"):
         changed = "; ".join(f"{each['field']}: {each['then']} -> {each['now']}" for each in baseline["differences"])

@@ -15,8 +15,10 @@ class Words:
     parent: str
     found: str
     found_set: str
+    found_several: str
+    """Where there are further ones that do it without the first."""
     together: str
-    """What those that only together make it are called."""
+    """What several of them are called."""
     fails: str
     """What the verdict of the failing side is called."""
     diff: str
@@ -40,6 +42,7 @@ BREAK = Words(
     parent="parent",
     found="Culprit found",
     found_set="Culprits found: they break it only together",
+    found_several="Culprits found: they break it independently of each other",
     together="culprits",
     fails="Fails with",
     diff="The culprit's change",
@@ -59,6 +62,7 @@ FIX = Words(
     parent="before it",
     found="Fix found",
     found_set="Fix found: these repair it only together",
+    found_several="Fixes found: they repair it independently of each other",
     together="fixes",
     fails="Failed with",
     diff="The change that repairs it",
@@ -141,6 +145,7 @@ def _of_number(words: Words, bad_when: str) -> Words:
     return replace(
         words,
         found_set=f"{words.found_set.partition(':')[0]}: only together they do it",
+        found_several=f"{words.found_several.partition(':')[0]}: independently of each other",
         fails="Bad with" if words.tone == "bad" else "Was bad with",
         between=words.between.replace("fails", "bad").replace("starts", "good"),
         claims={
