@@ -75,6 +75,21 @@ def test_a_warm_launch_is_what_a_normal_one_is(lab: Lab) -> None:
 
 
 @pytest.mark.ci
+def test_what_takes_longest_is_imported_before_anything_was_learned(lab: Lab) -> None:
+    (lab.third / "torch.py").write_text("import nowhere_to_be_found\n")
+    (lab.third / "transformers.py").write_text("import os\nLOADED_BY = os.getpid()\n")
+    lab.code(
+        "one",
+        launch_server="import transformers\n"
+        + LAUNCH_SERVER.replace("**more,", '"transformers": transformers.LOADED_BY, **more,'),
+    )
+    told = lab.told(lab.start())
+    (process,) = lab.box.warm()
+    assert told["server"]["transformers"] == told["child"]["transformers"] == process.pid, "torch was passed over"
+    assert told["server"]["third"] == told["server"]["pid"], "not learned yet"
+
+
+@pytest.mark.ci
 def test_code_and_ending_are_those_of_the_launch(lab: Lab) -> None:
     """A warm process has nothing of the code under test, so each launch runs its own; and it ends as it ends."""
     lab.told(lab.start())
