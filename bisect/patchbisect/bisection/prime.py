@@ -41,7 +41,8 @@ class PrimeSuspect(Around):
         content = self.inner.content(point)
         if purpose == "search" and content in self._own and self._is_borne_out():
             trial = self._whole.launch(point, purpose=purpose, settle=settle, record=record, box=box)
-            self.started_whole.append(trial)
+            if not is_transient(trial.verdict):
+                self.started_whole.append(trial)
             if self._judge.judge(trial.verdict) is not self._own[content]:
                 self._borne_out = False
             return trial

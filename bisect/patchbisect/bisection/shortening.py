@@ -123,7 +123,8 @@ def bisect_fast(
     with what is left of the budget. Raises as ``bisect`` does.
     """
     fast = _Fast(question=question, bench=bench, shorter=shorter, marks=marks, notify=notify, progress=progress)
-    return fast.run()
+    finding = fast.run()
+    return replace(finding, steps=tuple(fast.steps), lost=tuple(fast.lost))
 
 
 _WHOLE = {Claim.CULPRIT_BAD: Observation.BAD, Claim.PARENT_GOOD: Observation.GOOD}
@@ -139,11 +140,10 @@ class _Fast:
     notify: Callable[[str], None]
     progress: Callable[[Progress], None] | None
     whole: Course = field(init=False)
-    tried: list[Step] = field(default_factory=list, init=False)
-    """What was not started whole, and led to no answer yet."""
-    started_whole: dict[str, Trial] = field(default_factory=dict, init=False)
-    """By record: the prime suspect's points, among the short starts of a search."""
-    lost: tuple[str, ...] = field(default=(), init=False)
+    """The whole starts and what they say."""
+    steps: list[Step] = field(default_factory=list, init=False)
+    """Every launch so far, short or whole, in its order."""
+    lost: list[str] = field(default_factory=list, init=False)
 
     def __post_init__(self, bench: Bench) -> None:
         self.whole = Course(
@@ -151,6 +151,7 @@ class _Fast:
         )
 
     def run(self) -> Finding:
+        """The answer, without what is kept here: ``steps`` and ``lost`` go with it."""
         if self.question.bad_when:
             return self._instead("a short start says nothing of a number")
         failing, warm = self._bad_end()
@@ -163,74 +164,76 @@ class _Fast:
         aimed_by = f"; aimed by run {failing.record}" if failing.reused else ""
         self.notify(f"short starts: without {_left_out(short, warm=warm)}{aimed_by}")
         target = Target(signature=verdict.signature, bad_is=self.question.bad_is, until=self.question.until)
-        self.whole.judge_by(target)
+        self._judge_by(target)
         finding = self._searched(failing, short, target, warm=warm)
-        if warm and finding.answer is AnswerKind.ENDPOINT_FAILED and not is_spent(self._budget(finding)):
+        if warm and finding.answer is AnswerKind.ENDPOINT_FAILED and not self._spent:
             self.notify(f"short starts that are not from a warm process, because there {finding.reason}")
-            self._give_up(finding)
-            warm, finding = False, self._searched(failing, short, target, warm=False)
+            self._give_up()
+            finding = self._searched(failing, short, target, warm=False)
         if finding.answer is AnswerKind.FOUND:
             return self._confirmed(finding, short)
-        if is_spent(self._budget(finding)):
-            return replace(finding, steps=(*self.whole.steps, *self.tried, *finding.steps))
-        self._give_up(finding)
-        return self._instead(f"short starts do not tell: {finding.reason}")
+        return finding if self._spent else self._instead(f"short starts do not tell: {finding.reason}")
 
     def _bad_end(self) -> tuple[Trial, bool]:
         """How the bad end fails, and whether warm starts may show it: they are tried first."""
         bench = self.whole.bench
-        end = Ground(self.question.timeline, bench).end(bad=not self.question.fix)
+        end = self._end(bench)
         if end.content not in self.marks:
             if in_journal(bench, end.content, purpose=AIM) or has_failed(bench, end.content):
                 return self._aim(bench, purpose=AIM), True
-            trial = self._warm_bad_end()
-            if trial and trial.warm:
-                return trial, True
-            if trial:  # no warm process could be had, so this was a whole start
+            trial = self._aim(self.shorter(self.question.until, True), purpose=AIM_WARM)
+            if not trial.warm:  # no warm process could be had, so this was a whole start
+                self.steps.pop()
                 self.whole.note(end, trial, purpose=AIM_WHOLE)
+                self.steps.append(self.whole.steps[-1])
                 return trial, False
-        failing = self.whole.look(end, purpose=AIM_WHOLE).trial
+            verdict = trial.verdict
+            if verdict.outcome is not Outcome.VOID and not reached(verdict, until=self.question.until):
+                return trial, True
+            self.notify("normal starts, because the bad end does not fail from a warm process")
+        failing = self._look(end, purpose=AIM_WHOLE).trial
         assert failing is not None, "an end that cannot be built is refused before"
         return failing, False
 
-    def _warm_bad_end(self) -> Trial | None:
-        """The bad end from a warm process, or from none where none can be had; None where it does not fail so."""
-        trial = self._aim(self.shorter(self.question.until, True), purpose=AIM_WARM)
-        if not trial.warm:
-            self.tried.pop()
-            return trial
-        verdict = trial.verdict
-        if verdict.outcome is Outcome.VOID or reached(verdict, until=self.question.until):
-            self.notify("normal starts, because the bad end does not fail from a warm process")
-            return None
-        return trial
+    def _end(self, bench: Bench) -> Spot:
+        return Ground(self.question.timeline, bench).end(bad=not self.question.fix)
 
     def _aim(self, bench: Bench, *, purpose: str) -> Trial:
         """The bad end there, as something that was tried; it is no observation."""
         course = Course(question=self.question, bench=bench, marks={}, notify=self.notify, progress=None)
-        end = Ground(self.question.timeline, bench).end(bad=not self.question.fix)
-        trial = course.look(end, purpose=purpose).trial
+        trial = course.look(self._end(bench), purpose=purpose).trial
         assert trial is not None, "an end that cannot be built is refused before"
-        self.tried += course.steps
+        self.steps += course.steps
         return trial
 
+    def _look(self, spot: Spot, *, purpose: str) -> Seen:
+        """What a whole start says."""
+        seen = self.whole.look(spot, purpose=purpose)
+        self.steps.append(self.whole.steps[-1])
+        return seen
+
+    def _judge_by(self, target: Target) -> None:
+        """From now on that is bad, also where the bad end was started whole."""
+        self.whole.judge_by(target)
+        judged = {step.trial.record: step for step in self.whole.steps}
+        self.steps = [judged.get(step.trial.record, step) for step in self.steps]
+
     def _searched(self, failing: Trial, short: Shortcut, target: Target, *, warm: bool) -> Finding:
+        """The finding of short starts; what the search started whole is noted with the whole ones."""
         target = replace(target, until=short.until)
         aimed = replace(self.question, until=short.until, target=target, budget=self._budget())
         marks = Meant(self.marks, whole=self.whole.bench)
         bench = Short(self.shorter(short.until, warm), short, marks=marks)
-        seen = {step.trial.record: step.trial for step in self.tried if not step.trial.reused} if warm else {}
-        # Where the ends are started so anyway, the bad end has shown already how it fails.
         suspect = self._prime_suspect(failing, bench, target)
-        known = Recalled(suspect or bench, seen.values())
-        finding = bisect(aimed, known, marks=marks, notify=self.notify, progress=self.progress)
-        steps = tuple(replace(step, trial=seen.pop(step.trial.record, step.trial)) for step in finding.steps)
-        self.tried = [step for step in self.tried if not warm or step.trial.reused or step.trial.record in seen]
+        # Where the ends are started so anyway, the bad end has shown already how it fails.
+        known = [step.trial for step in self.steps if warm and not step.trial.reused]
+        finding = self._bisected(aimed, suspect or bench, known=known, marks=marks)
         if suspect:
-            self.started_whole |= {trial.record: trial for trial in suspect.started_whole}
+            for trial in suspect.started_whole:
+                self.whole.note(self._whole_spot(trial.point), trial, purpose="search", watch=False)
             why = "the suspicion was not borne out"
-            self.tried += [Step("proof", None, None, trial, why=why) for trial in suspect.unasked()]
-        return replace(finding, steps=steps)
+            self.steps += [Step("proof", None, None, trial, why=why) for trial in suspect.unasked()]
+        return finding
 
     def _prime_suspect(self, failing: Trial, bench: Bench, target: Target) -> PrimeSuspect | None:
         """Only as long as a verdict is taken at its word: else the search launches its points more than once.
@@ -245,75 +248,57 @@ class _Fast:
         ground = Ground(question.timeline, bench)
         return PrimeSuspect(bench, self.whole.bench, ground, change=change, judge=target)
 
-    def _budget(self, *findings: Finding) -> Budget:
-        """What is left of it, also after those findings."""
-        steps = [step for finding in findings for step in finding.steps]
-        return remaining(self.question.budget, [*self.tried, *self.whole.steps, *steps])
-
-    def _give_up(self, finding: Finding) -> None:
-        """Keep what was spent and seen, but for its places in the line: those are for starts that count."""
-        self.tried += [replace(step, position=None) for step in finding.steps]
+    def _bisected(self, question: Question, bench: Bench, *, known: Sequence[Trial], marks: Marks) -> Finding:
+        """What ``bisect`` finds with ``known`` launches before it makes others; those keep their place in ``steps``."""
+        finding = bisect(question, Recalled(bench, known), marks=marks, notify=self.notify, progress=self.progress)
+        records = {trial.record for trial in known}
+        again = {step.trial.record: step for step in finding.steps if step.trial.record in records}
+        self.steps = [replace(again.get(step.trial.record, step), trial=step.trial) for step in self.steps]
+        self.steps += [step for step in finding.steps if step.trial.record not in again]
         self.lost += finding.lost
+        return finding
+
+    def _budget(self) -> Budget:
+        return remaining(self.question.budget, self.steps)
+
+    @property
+    def _spent(self) -> bool:
+        return is_spent(self._budget())
+
+    def _give_up(self) -> None:
+        """What was spent and seen stays, but for its places in the line: those are for starts that count."""
+        self.steps = [replace(step, position=None) for step in self.steps]
 
     def _instead(self, why: str) -> Finding:
         """The bisection with whole starts, because of ``why``; what they have said counts, and what was spent."""
         self.notify(f"whole starts, because {why}")
+        self._give_up()
         question = replace(self.question, budget=self._budget())
-        short = [step for step in self.tried if step.trial.record not in self.started_whole]
-        whole = [*self.whole.steps, *(step for step in self.tried if step.trial.record in self.started_whole)]
-        bench = Recalled(self.whole.bench, [step.trial for step in whole if step.trial.record])
-        finding = bisect(question, bench, marks=self.marks, notify=self.notify, progress=self.progress)
-        again = {step.trial.record: step for step in finding.steps if step.trial.record}
-        known = tuple(replace(again.pop(step.trial.record, step), trial=step.trial) for step in whole)
-        rest = tuple(step for step in finding.steps if not step.trial.record or step.trial.record in again)
-        steps = (*_aims(short), *known[:1], *_aims(short, other=True), *known[1:], *rest)
-        return replace(finding, steps=steps, lost=(*self.lost, *finding.lost))
+        known = [step.trial for step in self.whole.steps if step.trial.record]
+        return self._bisected(question, self.whole.bench, known=known, marks=self.marks)
 
     def _confirmed(self, finding: Finding, short: Shortcut) -> Finding:
         """The finding of short starts with culprit and parent started whole, as far as the budget goes."""
-        whole = self.whole
         proof, said = list(finding.proof), "confirmed by whole starts"
         for k, claimed in enumerate(finding.proof):
             if claimed.claim not in _WHOLE or claimed.trial is None:
                 continue
-            point = _whole_point(claimed.trial.point, short, self.question)
-            spot = Spot(on=frozenset(), point=point, position=None, content=whole.bench.content(point))
-            seen = whole.recall(spot) or self._seen_whole(spot)
-            if seen is None and is_spent(self._budget(finding)):
+            spot = self._whole_spot(_whole_point(claimed.trial.point, short, self.question))
+            seen = self.whole.recall(spot)
+            if seen is None and self._spent:
                 said = "not confirmed by whole starts: the budget is spent"
                 proof[k] = replace(claimed, status="not tested: the budget is spent, only a short start was made")
                 continue
-            seen = seen or whole.look(spot, purpose="confirm, whole")
+            seen = seen or self._look(spot, purpose="confirm, whole")
             if seen.observation is not _WHOLE[claimed.claim]:
-                self._give_up(finding)
                 return self._instead("a whole start does not confirm the answer")
             proof[k] = replace(claimed, trial=seen.trial)
         left_out = _left_out(short, warm=any(step.trial.warm for step in finding.steps))
-        aimed = [step for step in whole.steps if step.purpose == AIM_WHOLE]
-        return replace(
-            finding,
-            reason=f"{finding.reason}; searched without {left_out}, {said}",
-            proof=tuple(proof),
-            steps=(
-                *_aims(self.tried),
-                *aimed,
-                *_aims(self.tried, other=True),
-                *finding.steps,
-                *(step for step in whole.steps if step not in aimed),
-            ),
-            target=whole.judge,
-        )
+        reason = f"{finding.reason}; searched without {left_out}, {said}"
+        return replace(finding, reason=reason, proof=tuple(proof), target=self.whole.judge)
 
-    def _seen_whole(self, spot: Spot) -> Seen | None:
-        """What was seen of the spot among the short starts of a search."""
-        trial = next((one for one in self.started_whole.values() if one.content_id == spot.content), None)
-        observation = self.whole.observed(spot, trial) if trial else None
-        return Seen(spot=spot, observation=observation, trial=trial) if observation else None
-
-
-def _aims(steps: Sequence[Step], *, other: bool = False) -> Iterator[Step]:
-    """Those that showed what to aim at, which came before everything else; or the other ones."""
-    return (step for step in steps if (step.purpose in (AIM, AIM_WARM)) is not other)
+    def _whole_spot(self, point: Point) -> Spot:
+        return Spot(on=frozenset(), point=point, position=None, content=self.whole.bench.content(point))
 
 
 def _left_out(short: Shortcut, *, warm: bool) -> str:
