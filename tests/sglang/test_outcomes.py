@@ -127,7 +127,7 @@ def test_a_warm_start_ends_as_a_normal_one(launch: Launch, rig: Rig) -> None:
     assert first.verdict.outcome is Outcome.KV_ALLOCATED
     (process,) = rig.box.warm()
     trial = launch("HEAD", queue="observer-effect", profile="tiny-tp2", warm=True)
-    assert rig.box.warm()[0].modules > 1000
+    assert rig.box.warm()[0].modules > 100, "learned, besides those that it begins with"
     assert trial.verdict.outcome is Outcome.CRASH
     assert (trial.verdict.cause, trial.verdict.stage) == ("unbound-name", Stage.KV_PROFILE)
     record = rig.store.load(trial.record)

@@ -61,7 +61,7 @@ ends as it would in a Python of its own."""
 OWN = frozenset({"sglang", "__main__", "__mp_main__", "sitecustomize", "usercustomize"})
 """What is never imported ahead: the code under test, and what belongs to a process of its own."""
 
-LONGEST = ("torch", "transformers", "compressed_tensors", "openai", "fastapi", "aiohttp")
+LONGEST = ("torch", "transformers", "compressed_tensors", "openai", "fastapi", "aiohttp", "networkx", "IPython")
 """What is imported where nothing was learned yet: nine tenths of the time that a launch imports anything but SGLang
 (0.5.9, no GPU). What an environment does not have is passed over."""
 
