@@ -152,6 +152,15 @@ def test_plain_invoke_answers_mistakes_as_the_console_script_does(words: tuple[s
         (("report", "last"), 2, "report takes it behind an option: --of, --html; patchbisect --help report"),
         (("lint", "9"), 2, "lint takes it behind an option: "),
         (("stop", "--run", "nope"), 2, "no run 'nope'"),
+        (("show",), 2, "show needs RUN\n  RUN: a run's id, the beginning of it"),
+        (("show",), 2, "\n  patchbisect --help show says more"),
+        (("bisect.mark",), 2, "bisect.mark needs POINT and VERDICT\n  POINT: k of the timeline"),
+        (("bisect.mark", "4"), 2, "bisect.mark needs VERDICT\n  VERDICT: good, bad, skip"),
+        (("trial",), 129, "trial needs POINT\n"),
+        (("report", "--html"), 2, "--html needs a value\n  --html: write one self-contained page to this file"),
+        (("report", "--html", "--json"), 2, "\n  patchbisect --help report says more"),
+        (("runs", "--last"), 2, "--last needs a value\n  --last: only the newest N"),
+        (("bisect", "--good"), 2, "\n  patchbisect --help bisect says more"),
     ],
 )
 def test_a_mistake_is_one_clear_line_and_an_exit_code(
@@ -176,6 +185,14 @@ def test_every_task_explains_itself_with_an_example() -> None:
     for name in namespace.task_names:
         said = namespace[name].__doc__ or ""
         assert "Example: " in said, name
+
+
+def test_help_of_a_task_shows_first_what_is_needed_first() -> None:
+    said = run(str(BIN / "patchbisect"), "--help", "bisect").stdout
+    options = [line.split()[0].partition("=")[0] for line in said.splitlines() if line.startswith("  --")]
+    assert options[:3] == ["--good", "--bad", "--profile"]
+    assert options[-1] == "--json"
+    assert len(options) == len(set(options))
 
 
 def test_help_of_a_task_shows_its_options() -> None:

@@ -26,6 +26,7 @@ FEWEST_FILES, ENOUGH_FILES = 32, 256
 
 try:
     from invoke import Collection, Exit, ParseError, Program
+    from invoke.parser.context import to_flag
 
     from patchbisect import __version__
     from patchbisect.config import remedy_for
@@ -88,6 +89,12 @@ class Face(Program):
                 raise Exit
         super().parse_cleanup()
 
+    def print_task_help(self, name: str) -> None:
+        """Options as the task has them, with those first that one needs first; Invoke sorts them by name."""
+        context = self.parser.contexts[name]
+        vars(context)["help_tuples"] = lambda: [context.help_for(to_flag(one)) for one in context.args]
+        super().print_task_help(name)
+
     def execute(self) -> None:
         # What `timeout` or a batch system ends may leave no server on GPUs that others wait for, as little as Ctrl-C.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -113,14 +120,34 @@ class Face(Program):
         kind = "whole number" if "int()" in complaint else "number"
         return f"error: {option}'{given}' is not a {kind}\n  give one there, like {option.strip(': ') or '--last'} 20"
 
-    def advice(self, message: str) -> str:
+    def mistake(self, error: ParseError) -> str:
+        """What is wrong with the command line, and what to do."""
+        context, message = error.context, str(error)
+        task = self._called((context.name if context else "") or "TASK")
+        found = re.match(r"'[^']+' did not receive required positional arguments: (?P<missing>.+)", message)
+        missing = re.findall(r"'([^']+)'", found["missing"]) if found else []
+        if flag := re.match(r"Flag <Argument: (?P<name>[^ >]+).*> needed value", message):
+            missing = [flag["name"]]
+        if not context or not missing:
+            return f"error: {message}\n  {self.advice(message, task=task)}"
+        names = [f"--{name.replace('_', '-')}" if flag else name.upper() for name in missing]
+        says = [f"{name}: {context.args[key].help}" for name, key in zip(names, missing, strict=True)]
+        wants = f"{names[0]} needs a value" if flag else f"{task} needs {' and '.join(names)}"
+        return "\n  ".join([f"error: {wants}", *says, f"{self.name.lower()} --help {task} says more"])
+
+    def _called(self, task: str) -> str:
+        """The name that a task goes by: Invoke names the default one of a collection twice, ``bisect.bisect``."""
+        head, _, own = task.partition(".")
+        return head if own and self._served.collections[head].default == own else task
+
+    def advice(self, message: str, *, task: str) -> str:
         """The nearest task or flag to a misspelt one."""
         if found := re.search(r"No idea what '(?P<word>[^']+)' is", message):
             word = found["word"]
             if not word.startswith("-") and (said := self._behind_an_option(word)):
                 return said
             return remedy_for(word, self._flags() if word.startswith("-") else self._tasks())
-        return f"{self.name.lower()} --help TASK"
+        return f"{self.name.lower()} --help {task}"
 
     def _behind_an_option(self, word: str) -> str:
         """How a task is given ``word`` that takes no bare one; "" where the word is meant for a task."""
@@ -178,8 +205,7 @@ class _Usage:
             # Invoke turns a value into a number with int() or float(), and lets their complaint through.
             raise Exit(self.face.no_number(str(error)), code=self.face.usage_code()) from None
         if isinstance(error, ParseError):
-            message = str(error)
-            raise Exit(f"error: {message}\n  {self.face.advice(message)}", code=self.face.usage_code()) from None
+            raise Exit(self.face.mistake(error), code=self.face.usage_code()) from None
 
 
 _ELSEWHERE = ("-c", "--collection", "-r", "--search-root")
