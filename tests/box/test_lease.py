@@ -18,6 +18,7 @@ from patchbisect.box.agent import lease as book_module
 from patchbisect.box.agent.base import Refused
 from patchbisect.box.agent.lease import LeaseBook
 from patchbisect.box.failures import BoxBusy, LeaseLost
+from patchbisect.box.values import LeaseHeld
 from patchbisect.errors import BoxError
 from tests.box.lab import launch, listen, settings_for, until_log
 
@@ -338,3 +339,26 @@ def test_a_book_without_room_is_no_fault_of_the_setting(book: LeaseBook, monkeyp
     monkeypatch.setattr(book_module, "write_reserved", refuse)
     with pytest.raises(OSError, match="No space"):
         take(book)
+
+
+@pytest.mark.parametrize(
+    ("pid", "expires_in_s", "says"),
+    [
+        (7, 110.0, "for 1 h 20 min, expires in 2 min unless renewed"),
+        (0, 2700.0, "for 1 h 20 min, expires in 45 min"),
+        (0, -3.0, "for 1 h 20 min, expired"),
+    ],
+)
+def test_a_lease_says_who_has_it_for_how_long(pid, expires_in_s, says):
+    held = LeaseHeld(
+        fence=1,
+        owner="ada",
+        host="h",
+        reason="bisect",
+        gpus=(),
+        held_s=4800.0,
+        expires_in_s=expires_in_s,
+        client="",
+        pid=pid,
+    )
+    assert str(held) == f"ada on h (bisect), {says}"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from patchbisect.report.board import Board, drawn, duration, event_message, plain
+from patchbisect.report.board import Board, drawn, event_message, plain
 from patchbisect.startup import Classifier
 from tests.report.builder import case
 
@@ -102,8 +102,3 @@ def test_an_older_watcher_survives_a_newer_message() -> None:
     board = Board()
     board.apply({"kind": "hologram", "depth": 3})
     assert plain({"kind": "hologram"}) == ""
-
-
-@pytest.mark.parametrize(("seconds", "words"), [(45, "45 s"), (720, "12 min"), (4800, "1 h 20 min")])
-def test_durations_are_short(seconds: float, words: str) -> None:
-    assert duration(seconds) == words

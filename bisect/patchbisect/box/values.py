@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from patchbisect.durations import duration
 from patchbisect.model import EMPTY
 
 
@@ -260,5 +261,7 @@ class LeaseHeld:
         return cls(**{**entry, **said, "gpus": tuple(entry["gpus"])})
 
     def __str__(self) -> str:
-        left = f"expires in {self.expires_in_s:.0f} s" if self.expires_in_s > 0 else "expired"
-        return f"{self.owner} on {self.host} ({self.reason}), for {self.held_s:.0f} s, {left}"
+        # What a process holds it renews long before that: the expiry counts once the process is gone.
+        unless = " unless renewed" if self.pid else ""
+        left = f"expires in {duration(self.expires_in_s)}{unless}" if self.expires_in_s > 0 else "expired"
+        return f"{self.owner} on {self.host} ({self.reason}), for {duration(self.held_s)}, {left}"

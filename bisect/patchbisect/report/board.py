@@ -16,6 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from patchbisect.durations import duration
 from patchbisect.report.tables import printable
 from patchbisect.report.text import shortened
 from patchbisect.startup import Event
@@ -196,14 +197,6 @@ def _search_line(board: Board) -> str:
     if (left := board.seconds_to_go) is not None:
         words.append(f"about {duration(left)} to go")
     return ", ".join(words)
-
-
-def duration(seconds: float) -> str:
-    """``45 s``, ``12 min`` or ``1 h 20 min``."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _ranks(lane: Lane, *, now: float) -> Table:
