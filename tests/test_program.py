@@ -160,6 +160,8 @@ def test_plain_invoke_answers_mistakes_as_the_console_script_does(words: tuple[s
         (("report", "--html"), 2, "--html needs a value\n  --html: write one self-contained page to this file"),
         (("report", "--html", "--json"), 2, "\n  patchbisect --help report says more"),
         (("runs", "--last"), 2, "--last needs a value\n  --last: only the newest N"),
+        (("bisect", "--plan", "--good-set"), 2, "--good-set needs a value\n"),
+        (("bisect", "--set", "flag:a=1", "--set", "--plan"), 2, "--set needs a value\n"),
         (("bisect", "--good"), 2, "\n  patchbisect --help bisect says more"),
     ],
 )

@@ -78,6 +78,15 @@ class Face(Program):
     def parse_tasks(self) -> None:
         with _Usage(self):
             super().parse_tasks()
+            self._check_lists()
+
+    def _check_lists(self) -> None:
+        """Raises ParseError for a repeatable option without a value, which Invoke takes for one that was not given."""
+        for context in self.tasks:
+            for word, after in pairwise([*self.core.unparsed, ""]):
+                argument = context.flags.get(word)
+                if argument and argument.kind is list and (not after or after in context.flags):
+                    raise ParseError(f"Flag {argument!r} needed value and was not given one!", context)
 
     def parse_cleanup(self) -> None:
         if self.args.complete.value:
