@@ -114,6 +114,11 @@ def test_neither_a_replay_nor_a_mark_needs_the_box(project: FakeProject, found: 
 def test_the_demo_is_read_like_ones_own_and_never_changed(tmp_path: Path) -> None:
     project = fake_project(tmp_path)
     assert "the demo has not been run yet" in project.run("bisect.replay", "--of", "demo").stderr
+    elsewhere = project.run("demo")
+    assert (elsewhere.returncode, "observer-effect is not there\n  run this in a clone" in elsewhere.stderr) == (
+        2,
+        True,
+    )
     shutil.copytree(project.root / "patches", project.root / "tests" / "queues" / "observer-effect")
     shown = project.json("demo")
     assert shown["culprit"]["id"] == "note-4"

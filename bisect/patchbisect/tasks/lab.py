@@ -86,8 +86,13 @@ def story(project: Project, name: str) -> Project:
     """A queue of ``tests/queues`` as a repository of its own that shares this project's state and settings.
 
     Made anew when the queue or the pin changed; committed, so that HEAD means the whole queue.
+    Raises UsageError in a repository that has no such queue.
     """
+    from patchbisect.errors import UsageError
+
     source = project.root / STORIES / name
+    if not source.is_dir():
+        raise UsageError(f"{source} is not there", remedy="run this in a clone of patchbisect, where that queue is")
     root = project.state / "stories" / name
     wanted = {path.name: path.read_bytes() for path in [*source.glob("*.patch"), project.patches / "pin.toml"]}
     patches = root / "patches"
