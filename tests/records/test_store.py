@@ -76,10 +76,11 @@ def test_a_record_comes_back_as_it_was_saved(store: Store) -> None:
 
 
 def test_an_id_sorts_by_time_and_cannot_be_read_as_a_point_without_a_patch() -> None:
-    for _ in range(200):
-        identifier = new_id()
+    named = [new_id() for _ in range(400)]
+    for identifier in named:
         assert ID.fullmatch(identifier)
         assert not any(character.isdigit() for character in identifier.rpartition("-")[2])
+    assert named == sorted(set(named))
 
 
 def test_what_was_not_taken_is_empty(store: Store) -> None:

@@ -14,6 +14,8 @@ import os
 import re
 import secrets
 import shutil
+import threading
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -53,6 +55,9 @@ _FILE = re.compile(rf"{RECORD}|{LOG}|{EVENTS}|{SAMPLES}|{DOSSIER}|{PATCHES}/\d{{
 _NEAREST_RUNS = 20
 """Ids that an unknown name is compared with, beside every name that was given."""
 _SUFFIX_LETTERS = "bcdfghjkmnpqrstvwxz"
+"""In the order of the alphabet: but for the last, those of an id's suffix count the parts of its second."""
+_PARTS = len(_SUFFIX_LETTERS) ** 3
+_naming = threading.Lock()
 _TAG = re.compile(r"[A-Za-z][\w.+-]{0,63}")
 _TAKEN = {
     "last": "it is always the newest run",
@@ -65,12 +70,18 @@ _CHUNK_BYTES = 1 << 20
 
 
 def new_id() -> str:
-    """Sorts by time and is easy to say: ``20261129-181502-kfrt``.
+    """Sorts by time, those of one process within the second too, and is easy to say: ``20261129-181502-kfrt``.
 
     No digit at the end: ``run:…-6713`` would read as "that run without patch 6713".
     """
-    suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(4))
-    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{suffix}"
+    with _naming:
+        time.sleep(1 / _PARTS)
+        now = datetime.now(UTC)
+    part, letters = now.microsecond * _PARTS // 1_000_000, [secrets.choice(_SUFFIX_LETTERS)]
+    for _ in range(3):
+        part, letter = divmod(part, len(_SUFFIX_LETTERS))
+        letters.insert(0, _SUFFIX_LETTERS[letter])
+    return f"{now:%Y%m%d-%H%M%S}-{''.join(letters)}"
 
 
 @dataclass(frozen=True, slots=True)
