@@ -60,7 +60,8 @@ RUNNER = "python/sglang/srt/model_executor/model_runner.py"
 GUILTY_LINE = "        return int(rest_memory * (1 << 30)) // cell_size\n"
 PRINT = '        logger.info(f"sizing {rest_memory=:.3f} {cell_size=} {effective_layer_ids=}")\n'
 MOVED = "        self.num_effective_layers = self.end_layer - self.start_layer\n"
-IN_BRACKETS = "        self.num_effective_layers = (self.end_layer - self.start_layer)\n"
+BY_NAME = '        setattr(self, "num_effective_layers", self.end_layer - self.start_layer)\n'
+"""What the patch beside it prints is gone there, as far as one can see: it is not placed."""
 GUILTY, MOVES, MOVES_BACK = 28, 20, 23
 COMMITS = 40
 
@@ -106,13 +107,13 @@ def build_range(folder: Path, mirror: Mirror, pin: Pin) -> Range:
             _replace(
                 path / RUNNER,
                 MOVED,
-                IN_BRACKETS,
+                BY_NAME,
             )
         elif k == MOVES_BACK:
             subject = "Revert the above"
             _replace(
                 path / RUNNER,
-                IN_BRACKETS,
+                BY_NAME,
                 MOVED,
             )
         else:
