@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ from patchbisect.bisection.finding import Baseline
 from patchbisect.bisection.machines import SYSTEM, changed
 from patchbisect.errors import UsageError
 from patchbisect.model import Outcome, Point
-from patchbisect.patchqueue import format_patch
+from patchbisect.patchqueue import sha256_of
 from patchbisect.records import PointEntry, Record, Store
 from patchbisect.redact import MASK, is_secret
 
@@ -76,7 +75,7 @@ def differences(then: Record, now: Record, *, secrets: tuple[str, ...] = ()) -> 
 
 def altered(then: PointEntry, now: Point, *, secrets: tuple[str, ...] = ()) -> Iterator[str]:
     """What a point that was launched had otherwise, as ``flag tp-size: 4 -> 8``; values of secrets are left out."""
-    texts = {patch.name: hashlib.sha256(format_patch(patch)).hexdigest() for patch in now.patches}
+    texts = {patch.name: sha256_of(patch) for patch in now.patches}
     for patch in then.patches:
         if texts.pop(patch.name, patch.sha256) != patch.sha256:
             yield f"patch {patch.name} has another text"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from typing import Any
 from patchbisect.maintain.lint.effects import Effect, Read, Texts
 from patchbisect.maintain.lint.sources import tree_of
 from patchbisect.model import Patch
-from patchbisect.patchqueue import diff_of, format_patch, requires
+from patchbisect.patchqueue import diff_of, requires, sha256_of
 
 Json = Mapping[str, Any]
 
@@ -125,7 +124,7 @@ def _owned_lines(name: str, effects: Sequence[Effect], owners: dict[str, list[st
 
 def _proofs(patches: Sequence[Patch], records: Iterable[Json]) -> dict[str, Proof]:
     """For each patch the newest run that started with this very text of it."""
-    sums = {patch.name: hashlib.sha256(format_patch(patch)).hexdigest() for patch in patches}
+    sums = {patch.name: sha256_of(patch) for patch in patches}
     proofs: dict[str, Proof] = {}
     for document in sorted(records, key=lambda document: str(document["created"])):
         outcome = document["verdict"]["outcome"]

@@ -17,6 +17,7 @@ from patchbisect.patchqueue.patchfile import (
     probes,
     renamed,
     requires,
+    sha256_of,
     survey_patch,
 )
 from patchbisect.patchqueue.pinfile import format_pin, parse_pin
@@ -51,6 +52,7 @@ __all__ = [
     "probes",
     "renamed",
     "requires",
+    "sha256_of",
     "survey",
     "survey_patch",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import email.header
 import email.utils
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -152,6 +153,11 @@ def _read(data: bytes, *, filename: str, faults: list[Fault]) -> Patch:
 def format_patch(patch: Patch) -> bytes:
     """The file of a patch: what was read, byte for byte."""
     return patch.text.encode("utf-8", "surrogateescape")
+
+
+def sha256_of(patch: Patch) -> str:
+    """By which a record tells whether a patch has the same text still, in hexadecimal."""
+    return hashlib.sha256(format_patch(patch)).hexdigest()
 
 
 def compose(

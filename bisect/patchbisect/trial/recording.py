@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from typing import Any
 from patchbisect import command
 from patchbisect.box import PlacedCode, StopReport
 from patchbisect.model import Point, Stage, Verdict
-from patchbisect.patchqueue import format_patch
+from patchbisect.patchqueue import format_patch, sha256_of
 from patchbisect.records import Attachments, PatchEntry, PointEntry, Record
 from patchbisect.redact import MASK, is_secret, redacted, split_secrets
 from patchbisect.trial.preparing import Prepared
@@ -141,8 +140,7 @@ def point_entry(prepared: Prepared, *, until: Stage, more_secrets: Sequence[str]
         tag=pin.tag,
         base_rev=point.base.rev,
         patches=tuple(
-            PatchEntry(name=patch.name, subject=patch.subject, sha256=hashlib.sha256(format_patch(patch)).hexdigest())
-            for patch in point.patches
+            PatchEntry(name=patch.name, subject=patch.subject, sha256=sha256_of(patch)) for patch in point.patches
         ),
         flags={name: MASK if is_secret(name, more=more_secrets) else value for name, value in point.flags.items()},
         env=env,
