@@ -59,19 +59,53 @@ def visitors(*arrivals):
 def test_who_comes_is_let_in_once_and_who_would_run_something_else_is_not():
     newcomers, done = visitors(["early"], [], ["late"], TimeoutError("nobody answers"), ["other", "mute", "last"])
     greeting = Greeting()
-    with Door(newcomers).kept() as kept:
-        kept.greet(greeting)
+    door = Door(newcomers)
+    door.greet(greeting, met=1)
+    with door.kept() as kept:
         assert done.wait(10)
     assert greeting.welcomed == ["late", "last"]
     assert kept.inside == ["early", "late", "last"]
     assert greeting.told == ["worker other: no; it takes no part", "worker mute: no; it takes no part"]
 
 
+def test_who_came_after_those_that_were_met_and_before_the_greeting_is_greeted_too():
+    newcomers, done = visitors(["early"], ["late", "mute"])
+    greeting = Greeting()
+    with Door(newcomers).kept() as kept:
+        assert done.wait(10)
+        assert kept.inside == ["early", "late", "mute"], "nobody has greeted anybody yet"
+        kept.greet(greeting, met=1)
+    assert greeting.welcomed == ["late"]
+    assert greeting.told == ["worker mute: no; it takes no part"]
+
+
+def test_a_greeting_that_is_given_while_somebody_comes_in_misses_nobody():
+    newcomers, _ = visitors(["early"], ["late"])
+    first, second = Greeting(), Greeting()
+    door = Door(newcomers)
+    first.welcome = lambda worker, bench: door.greet(second, met=1)
+    door.greet(first, met=1)
+    with door.kept():
+        assert second.asked.wait(10)
+    assert second.welcomed == ["late"]
+
+
 def test_the_end_waits_for_nobody():
     newcomers, _ = visitors(["early"], ["slow"])
     greeting = Greeting()
-    with Door(newcomers).kept() as kept:
-        kept.greet(greeting)
+    door = Door(newcomers)
+    door.greet(greeting, met=1)
+    with door.kept() as kept:
         assert greeting.asked.wait(10)
     assert greeting.cancelled.is_set()
     assert kept.inside == ["early"]
+
+
+def test_ctrl_c_while_who_is_there_already_is_greeted_is_not_swallowed():
+    newcomers, done = visitors(["early"], ["slow"])
+    greeting = Greeting()
+    greeting.cancel()
+    with Door(newcomers).kept() as kept:
+        assert done.wait(10)
+        with pytest.raises(KeyboardInterrupt):
+            kept.greet(greeting, met=1)

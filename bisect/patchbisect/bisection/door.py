@@ -37,13 +37,20 @@ class Door:
         """``newcomers`` gives those that it did not give before; it may raise OSError or TimeoutError."""
         self._newcomers = newcomers
         self.inside: list[Worker] = list(newcomers())
+        """In the order of their coming; it only grows."""
         self._greetings: list[Greeting] = []
+        self._threshold = threading.Lock()
+        """Nobody comes inside while it is settled who greets whom: neither twice nor by nobody."""
         self._closed = threading.Event()
         self._asked: OnWorker | None = None
 
-    def greet(self, greeting: Greeting) -> None:
-        """Call this for everybody who comes from now on."""
-        self._greetings.append(greeting)
+    def greet(self, greeting: Greeting, *, met: int) -> None:
+        """Call this for who is inside, but for the first ``met``, and for everybody who comes from now on."""
+        with self._threshold:
+            missed = self.inside[met:]
+            self._greetings.append(greeting)
+        for worker in missed:
+            _welcomed(greeting, worker, greeting.bench(worker))
 
     @contextmanager
     def kept(self) -> Iterator[Door]:
@@ -64,19 +71,30 @@ class Door:
                 come = self._newcomers()
             except (OSError, TimeoutError):
                 continue  # the trials under way notice a scheduler that is gone, and say so
-            for worker in come:
-                self._let_in(worker)
+            try:
+                for worker in come:
+                    self._let_in(worker)
+            except KeyboardInterrupt:
+                return  # the end cancelled what was asked
 
     def _let_in(self, worker: Worker) -> None:
-        for greeting in tuple(self._greetings):
+        greeted = 0
+        while True:
+            with self._threshold:
+                if greeted == len(self._greetings):
+                    self.inside.append(worker)
+                    return
+                greeting = self._greetings[greeted]
             self._asked = bench = greeting.bench(worker)
-            if self._closed.is_set():
+            if self._closed.is_set() or not _welcomed(greeting, worker, bench):
                 return
-            try:
-                greeting.welcome(worker, bench)
-            except KeyboardInterrupt:
-                return
-            except (BoxError, UsageError) as error:
-                greeting.notify(f"{error.message}; it takes no part")
-                return
-        self.inside.append(worker)
+            greeted += 1
+
+
+def _welcomed(greeting: Greeting, worker: Worker, bench: OnWorker) -> bool:
+    try:
+        greeting.welcome(worker, bench)
+    except (BoxError, UsageError) as error:
+        greeting.notify(f"{error.message}; it takes no part")
+        return False
+    return True

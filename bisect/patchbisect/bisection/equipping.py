@@ -58,7 +58,9 @@ def bench_through(door: Door, terms: Terms, until: Stage, warm: bool, *, desk: D
     Raises BoxError where none answers; UsageError where one would run something else than asked for.
     """
     reception = _Reception(terms, until, desk=desk, call=call)
+    met: list[Worker] = []
     for worker in door.inside:
+        met.append(worker)
         try:
             reception.welcome(worker, reception.bench(worker))
         except BoxError as error:
@@ -66,7 +68,7 @@ def bench_through(door: Door, terms: Terms, until: Stage, warm: bool, *, desk: D
                 raise
             terms.notify(f"{error.message}; left out")
     reception.fleet = Fleet(reception.benches, notify=terms.notify)
-    door.greet(reception)
+    door.greet(reception, met=len(met))
     return reception.fleet
 
 
