@@ -243,6 +243,7 @@ def test_a_soft_limit_on_open_files_is_raised_where_it_may_be() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kept", [True, False])
 def test_byte_code_is_kept_unless_python_was_told_not_to(project: FakeProject, tmp_path: Path, kept: bool) -> None:
     forbidden = {} if kept else {"PYTHONDONTWRITEBYTECODE": "1"}

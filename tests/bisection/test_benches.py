@@ -735,6 +735,7 @@ def test_why_finds_a_trial_of_any_bisection(tmp_path):
 # -- inside a patch -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_going_on_inside_a_patch_launches_neither_end_again(tmp_path):
     from patchbisect.model import Base, Point
     from patchbisect.upstream import Mirror

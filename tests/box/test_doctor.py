@@ -94,6 +94,7 @@ def test_launches_are_listed(box: Box) -> None:
     assert box.launches() == ()
 
 
+@pytest.mark.ci
 def test_a_dossier_tells_the_missing_rank_and_the_last_lines(box: Box, tmp_path: Path) -> None:
     spy = tmp_path / "bin" / "py-spy"
     spy.parent.mkdir()

@@ -214,6 +214,7 @@ def test_a_stolen_lease_ends_the_trial_of_its_old_holder(box: Box, tmp_path: Pat
     box._fence = box.acquire("again")
 
 
+@pytest.mark.ci
 def test_a_launch_that_its_client_joins_again_under_a_new_lease_is_still_its_own(tmp_path: Path) -> None:
     settings = settings_for(tmp_path)
     with open_box("local", settings, state=tmp_path) as box:
@@ -240,6 +241,7 @@ def reserved(tmp_path: Path) -> Iterator[tuple[Box, Reservations]]:
             box.prove_clean()
 
 
+@pytest.mark.ci
 def test_two_commands_under_one_reservation_take_turns(reserved: tuple[Box, Reservations], tmp_path: Path) -> None:
     box, kept = reserved
     with open_box("local", settings_for(tmp_path), state=tmp_path) as other:
@@ -273,6 +275,7 @@ def test_a_reservation_that_is_over_when_the_turn_comes_is_told(reserved: tuple[
     kept.keep(box.name, box.acquire("reserved", lease_s=600.0))
 
 
+@pytest.mark.ci
 def test_a_launch_that_another_command_swept_says_nothing_of_the_code(box: Box, tmp_path: Path) -> None:
     run = launch(box, "--line", "up", "--end", "hang")
     listen(run, until=until_log(b"up"))

@@ -35,6 +35,7 @@ def test_the_log_is_told_whole_and_the_exit_code_follows(box: Box) -> None:
     assert story.exited.exit_code == 3
 
 
+@pytest.mark.ci
 def test_death_by_a_signal_is_told_as_subprocess_does(box: Box) -> None:
     story = listen(launch(box, "--end", "signal:11"))
     assert story.exited is not None
@@ -121,6 +122,7 @@ def test_stop_ends_what_ignores_sigterm_and_was_reparented(box: Box, escape: tup
     assert not any(map(alive, report.killed))
 
 
+@pytest.mark.ci
 def test_processes_that_survive_their_launcher_are_told_and_ended(box: Box) -> None:
     run = launch(box, "--grandchildren", "2", "--escape", "--end", "exit:1")
     story = listen(run)
@@ -130,6 +132,7 @@ def test_processes_that_survive_their_launcher_are_told_and_ended(box: Box) -> N
     assert set(run.stop(0.0).killed) == set(story.exited.left)
 
 
+@pytest.mark.ci
 def test_a_server_that_wiped_its_title_and_environment_is_still_known(box: Box) -> None:
     run = launch(box, "--title", "sglang::scheduler_TP1", "--grandchildren", "1", "--line", "up", "--end", "hang")
     story = listen(run, until=lambda s: s.signals is not None and s.signals.alive_ranks == (1,))
@@ -138,6 +141,7 @@ def test_a_server_that_wiped_its_title_and_environment_is_still_known(box: Box) 
     assert len(run.stop(0.0).killed) == 2
 
 
+@pytest.mark.ci
 def test_a_graceful_server_gets_its_second(box: Box, tmp_path: Path) -> None:
     script = tmp_path / "polite.py"
     script.write_text(
@@ -152,6 +156,7 @@ def test_a_graceful_server_gets_its_second(box: Box, tmp_path: Path) -> None:
     assert listen(run).log == b"up\nbye\n"
 
 
+@pytest.mark.ci
 def test_a_shell_in_the_run_directory_is_left_alone(box: Box) -> None:
     run = launch(box, "--line", "up", "--end", "hang")
     listen(run, until=until_log(b"up"))
@@ -165,6 +170,7 @@ def test_a_shell_in_the_run_directory_is_left_alone(box: Box) -> None:
         reader.wait()
 
 
+@pytest.mark.ci
 def test_stopping_twice_proves_the_same(box: Box) -> None:
     run = launch(box, "--line", "up", "--end", "hang")
     listen(run, until=until_log(b"up"))
@@ -235,6 +241,7 @@ def test_a_server_that_nobody_follows_is_ended(tmp_path: Path) -> None:
         assert kept.stop(0.0).killed
 
 
+@pytest.mark.ci
 def test_a_request_that_is_repeated_while_the_first_is_at_work_starts_nothing_twice(box: Box, tmp_path: Path) -> None:
     spec = LaunchSpec("twice", (sys.executable, "-c", "print('up', flush=True); import time; time.sleep(60)"))
     starting = [threading.Thread(target=start_as_another_client, args=(box, spec, tmp_path)) for _ in range(3)]
@@ -292,6 +299,7 @@ def test_a_tmpdir_is_short_enough_for_a_socket_and_gone_afterwards(box: Box, tmp
     assert not any(path.name.startswith("tmp") for path in kept.iterdir())
 
 
+@pytest.mark.ci
 def test_shared_memory_that_a_killed_server_leaves_is_removed(box: Box) -> None:
     code = (
         "from multiprocessing import shared_memory as s, resource_tracker as r; m = s.SharedMemory(create=True, size=9)"

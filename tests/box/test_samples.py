@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from patchbisect.box import Box
 from patchbisect.box.agent.rundir import RunDir, samples_of
 from patchbisect.testing.fake_gpus import FakeGpu, FakeGpus
@@ -23,6 +25,7 @@ def test_each_gpu_is_measured_by_itself(tmp_path: Path) -> None:
     assert samples[0]["t"] > 1e9
 
 
+@pytest.mark.ci
 def test_a_box_without_gpus_has_samples_too(box: Box) -> None:
     run = launch(box, "--end", "hang")
     listen(run, until=lambda story: story.signals is not None and bool(run.samples()))

@@ -286,6 +286,7 @@ def test_the_server_does_not_inherit_our_deafness(box: Box) -> None:
     assert story.log == b"[0, 0, 0]\n"
 
 
+@pytest.mark.ci
 def test_a_supervisor_outlives_the_signals_of_a_hangup(box: Box, tmp_path: Path) -> None:
     run = launch(box, "--line", "up", "--end", "hang")
     listen(run, until=until_log(b"up"))

@@ -50,6 +50,7 @@ def test_one_set_is_found_whole_and_nothing_else(toggles, data):
     assert len(launched) == len(set(launched))
 
 
+@pytest.mark.ci
 @given(
     parts=st.lists(st.frozensets(st.integers(0, 11), min_size=1, max_size=3), min_size=1, max_size=3),
 )

@@ -251,6 +251,7 @@ def test_a_patch_for_files_outside_the_release(tmp_path, upstream, release):
     assert "upstream.clone" in caught.value.remedy
 
 
+@pytest.mark.ci
 def test_a_server_that_never_answers_is_given_up(tmp_path, upstream, release, monkeypatch):
     monkeypatch.setattr(sources, "_PROBE_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as mute:
