@@ -20,6 +20,8 @@ _TIERS = {
     "full": "not real",
 }
 _REAL = {"ci": "real and not full", "full": "real"}
+_WORKERS = {"fast": "2", "ci": "4", "full": "4"}
+"""For two cores: unit tests keep a core each busy; the others wait for servers and links half of their time."""
 _NOTHING_CHOSEN = 5
 """pytest's exit code where no test was chosen, as when ``--only`` names one of the other kind."""
 
@@ -82,7 +84,19 @@ def test(ctx: invoke.Context, fast: bool = False, full: bool = False, only: str 
     state = root / ".patchbisect"
     side_by_side, one_by_one = state / "results.xml", state / "results-real.xml"
     chosen = ["-k", only] if only else []
-    runs = [[*_PYTEST, "-n", "2", "-m", _TIERS[tier], f"--junitxml={side_by_side}", *chosen]]
+    runs = [
+        [
+            *_PYTEST,
+            "-n",
+            _WORKERS[tier],
+            "--dist",
+            "worksteal",
+            "-m",
+            _TIERS[tier],
+            f"--junitxml={side_by_side}",
+            *chosen,
+        ]
+    ]
     if not fast:
         # Two real servers at once on two cores are slow, and only one may have the box.
         runs.append([*_PYTEST, "-m", _REAL[tier], f"--junitxml={one_by_one}", *chosen])
