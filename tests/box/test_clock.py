@@ -101,8 +101,14 @@ def test_a_build_lock_is_found_although_the_clock_was_set_back(
 
 
 # The moment that a launch began, to be shown, and to be compared with the stamps of files; and when an environment was
-# last asked for, by its stamp: a jump may drop it too soon, and then it is built again.
-ASKS_THE_WALL_CLOCK = {"agent/supervisor.py": 1, "agent/cleaning.py": 1, "agent/environments.py": 1}
+# last asked for, by its stamp: a jump may drop it too soon, and then it is built again. A new lease book begins
+# with it: a number that no earlier book of that place has given out.
+ASKS_THE_WALL_CLOCK = {
+    "agent/supervisor.py": 1,
+    "agent/cleaning.py": 1,
+    "agent/environments.py": 1,
+    "agent/lease.py": 1,
+}
 
 
 def test_durations_are_measured_by_clocks_that_nobody_sets() -> None:

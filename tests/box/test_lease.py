@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -36,7 +37,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> LeaseBook:
+def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LeaseBook:
+    """Its numbers begin with 1."""
+    monkeypatch.setattr(book_module, "first_number", lambda: 0)
     return LeaseBook(str(tmp_path))
 
 
@@ -72,6 +75,22 @@ def test_numbers_only_grow_also_after_release(book: LeaseBook) -> None:
     assert book.release(fence=1) == {"released": True}
     assert book.release(fence=1) == {"released": False}
     assert take(book)["fence"] == 2
+
+
+def test_a_number_of_a_book_that_was_deleted_is_never_given_again(tmp_path: Path) -> None:
+    place = tmp_path / "lease"
+    old = LeaseBook(str(place))
+    numbers = [take(old, token=str(count), steal=True)["fence"] for count in range(5)]
+    shutil.rmtree(place)
+    new = LeaseBook(str(place))
+    assert take(new, token="new")["fence"] > max(numbers)
+    with pytest.raises(Refused, match="taken away"):
+        new.check(numbers[-1])
+
+
+def test_whoever_lost_a_lease_hears_of_it_although_the_new_one_has_a_smaller_number(book: LeaseBook) -> None:
+    take(book)
+    assert book.taken_over(7) == "ada on here"
 
 
 def test_stealing_says_whom_it_replaced(book: LeaseBook) -> None:
