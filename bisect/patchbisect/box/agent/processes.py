@@ -26,11 +26,12 @@ class Proc(NamedTuple):
     start: int
     state: str
     ticks: int
+    threads: int
 
     @property
     def alive(self) -> bool:
-        """A zombie holds neither memory nor a port: it is gone."""
-        return self.state not in "ZX"
+        """A zombie holds neither memory nor a port: it is gone. But not while other threads than its first live on."""
+        return self.state not in "ZX" or self.threads > 1
 
 
 def read_proc(pid: int) -> Proc | None:
@@ -47,6 +48,7 @@ def read_proc(pid: int) -> Proc | None:
         start=int(fields[19]),
         state=fields[0].decode(),
         ticks=int(fields[11]) + int(fields[12]),
+        threads=int(fields[17]),
     )
 
 
@@ -85,6 +87,11 @@ def title(pid: int) -> str:
     return " ".join(word.decode("utf-8", "replace") for word in words)
 
 
+def program(pid: int) -> str:
+    """What it is called in a process list: ``nvidia-cuda-mps-server``."""
+    return os.path.basename(title(pid).partition(" ")[0])
+
+
 def rank_of(name: str) -> str | None:
     """The rank of the scheduler with that title; None for another process."""
     found = RANK.match(name)
@@ -111,17 +118,20 @@ def pids_of_our_own() -> bool:
         return False
 
 
+CUDA_FILE = "/dev/nvidia-uvm"
+
+
 def on_gpu(number: int) -> int | None:
     """The process here that a driver means by ``number``; None where it is none of those that can be seen.
 
-    To a container with pids of its own some drivers tell those of the host. One here that has the same by accident,
-    and no GPU open, is not meant.
+    To a container with pids of its own some drivers tell those of the host. One here that has the same by accident is
+    not meant: it does not have the file open through which CUDA works. (Who only reads GPUs, as we do, has others.)
     """
     pid = process_of(number)
     if not os.path.exists(f"/proc/{pid}"):
         return None
     files = open_files(pid) if pids_of_our_own() else set()
-    return pid if not files or any(name.startswith("/dev/nvidia") for name in files) else None
+    return pid if not files or CUDA_FILE in files else None
 
 
 def whose(number: int) -> str:
