@@ -120,6 +120,9 @@ class BoxConfig(_Settings):
     """The user's own SGLang clone on the box: base commits and built files are taken from it; never written."""
     gpus: tuple[int, ...] = ()
     """GPUs that belong to this box, by the numbers of ``nvidia-smi``; its servers see no others. Empty: all."""
+    gpu_residents: tuple[str, ...] | None = None
+    """Programs that live on the GPUs for good, as a process list calls them: they make no trial void, and what they
+    hold belongs to the baseline. Default: ``[nvidia-cuda-mps-server]``."""
     other_wheels: OtherWheels | None = None
     """What becomes of a base that needs other wheels than the box has: ``refuse`` it as untestable, ``build`` an
     environment for it on the box, or ``ignore`` that. Default: refuse; for the embedded box, ignore."""

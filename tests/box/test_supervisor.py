@@ -42,6 +42,7 @@ def order(**more: Any) -> dict[str, Any]:
         "keep": False,
         "fence": 1,
         "gpus": [],
+        "residents": [],
         "abandon_s": 60.0,
         **more,
     }
@@ -74,7 +75,7 @@ def test_a_gpu_has_fallen_off_when_two_readings_in_a_row_lack_it(monkeypatch: py
     readings = iter([[ONE, TWO], [ONE], [ONE, TWO], [ONE], [ONE]])
     monkeypatch.setattr(Gpus, "read", lambda self: next(readings))
     said: list[str] = []
-    watch = GpuWatch([], note=said.append)
+    watch = GpuWatch([], residents=(), note=said.append)
     for number, fell_off in enumerate([False, False, False, True], 1):
         watch.read(number * 1000.0)
         assert any("GPU-1 fell off" in text for text in said) is fell_off, f"reading {number}"
@@ -126,7 +127,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nvml]:
 
 
 def faults_of(folder: Path, *, named: Sequence[int] = ()) -> list[str]:
-    box = {"gpus": list(named), "gpu_idle_gb": 1.5, "gpu_slack_gb": 0.5}
+    box = {"gpus": list(named), "gpu_residents": [], "gpu_idle_gb": 1.5, "gpu_slack_gb": 0.5}
     cleaner = cleaning.Cleaner(str(folder), box=box, leases=None, fence=1)  # type: ignore[arg-type]
     return cleaner._gpu_faults(wait_s=0.0)
 
@@ -151,13 +152,13 @@ def test_a_utilisation_that_fails_otherwise_is_told(nvml: Nvml, tmp_path: Path) 
     nvml.refused = {"nvmlDeviceGetUtilizationRates": 0}
     nvml.refusal = RuntimeError("GPU is lost")
     (fault,) = faults_of(tmp_path)
-    assert "cannot be read (NVML: GPU is lost)" in fault
+    assert "cannot be read (NVML: GPU 0: GPU is lost)" in fault
 
 
 def test_a_reading_that_breaks_off_is_not_clean(nvml: Nvml, tmp_path: Path) -> None:
     nvml.refused = {"nvmlDeviceGetMemoryInfo": 1}
     (fault,) = faults_of(tmp_path)
-    assert "cannot be read (NVML: Not Supported)" in fault
+    assert "cannot be read (NVML: GPU 1: Not Supported)" in fault
 
 
 @pytest.mark.parametrize("devices", [[], ["/dev/nvidia0"]], ids=["no GPUs", "GPUs"])
@@ -195,7 +196,7 @@ def test_a_driver_that_does_not_answer_is_told_and_not_waited_for_twice(
 
 def test_a_thread_of_ours_on_a_gpu_is_no_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    watch = GpuWatch([], note=said.append)
+    watch = GpuWatch([], residents=(), note=said.append)
     watch._gpus.source = "nvml"
     done = threading.Event()
     thread = threading.Thread(target=done.wait)

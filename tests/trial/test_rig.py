@@ -38,6 +38,7 @@ patchbisect:
       abandon-s: 7
       environments-gb: 7
       pip-args: [--no-index]
+      gpu-residents: [gnome-shell]
       link-timeout-s: 7
       link-patience-s: 7
     container: {prefix: [docker, exec, -i, sgl]}

@@ -68,6 +68,7 @@ class Box:
         about = {
             "python": settings.python,
             "gpus": list(settings.gpus),
+            "gpu_residents": list(settings.gpu_residents),
             "lease_dir": settings.lease_directory,
             "checkout": settings.checkout,
             "build": list(settings.build),
@@ -375,13 +376,16 @@ class Box:
 
 
 def with_gpus(env: Mapping[str, str], gpus: Sequence[int]) -> dict[str, str]:
-    """``env`` with the box's own GPUs to be seen alone, unless it says itself which are.
+    """``env`` with the box's own GPUs to be seen alone, unless it says itself which of them are.
 
     CUDA counts the fastest first; told to count by PCI bus, its numbers are those of NVML.
     """
-    if not gpus or "CUDA_VISIBLE_DEVICES" in env:
+    if not gpus:
         return dict(env)
-    return {**env, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
+    order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    if "CUDA_VISIBLE_DEVICES" in env:
+        return {**order, **env}
+    return {**env, **order, "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
 
 
 def _link(name: str, settings: BoxSettings) -> Link:

@@ -29,9 +29,11 @@ REMEDIES = {
     b"not compiled with CUDA": "that torch is built for the CPU: set `python` of the box to that of the server",
     b"no kernel image": "that torch is not built for this GPU: a newer one, or one for a newer CUDA, is needed",
     b"driver on your system is too old": "that torch needs a newer driver, or another torch is needed",
+    b"system not yet initialized": "start nvidia-fabricmanager on the box",
+    b"CUDA unknown error": "load the driver's other half on the box (modprobe nvidia-uvm), or reboot it",
 }
 """By what torch says."""
-REMEDY_CLEAN = "end what holds the GPUs; where they cannot be read: invoke doctor"
+REMEDY_CLEAN = "end what holds the GPUs, or name the box's own with `gpus`; where they cannot be read: invoke doctor"
 
 ALLOCATE = f"""
 import time, torch

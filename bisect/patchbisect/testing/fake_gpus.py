@@ -22,6 +22,10 @@ class NVMLError(Exception):
 class NVMLError_NotSupported(NVMLError):
     pass
 
+def _refuse(said):
+    if said:
+        raise type("NVMLError_" + said.title().replace(" ", ""), (NVMLError,), {{}})(said)
+
 def _state():
     with open({state!r}) as file:
         return json.load(file)
@@ -32,9 +36,14 @@ def _alive(pid):
 def _processes(index):
     return [one for one in _state()["gpus"][index]["processes"] if _alive(one[0])]
 
+def _listed(index, clients):
+    gpu = _state()["gpus"][index]
+    _refuse(gpu["unlisted"])
+    told = [one for one in _processes(index) if (one[0] in gpu["clients"]) == clients]
+    return [_Record(pid=one[-1] if one[2:] else one[0], usedGpuMemory=one[1] if gpu["told"] else None) for one in told]
+
 def nvmlInit():
-    if _state()["broken"]:
-        raise NVMLError(_state()["broken"])
+    _refuse(_state()["broken"])
 
 def nvmlSystemGetDriverVersion():
     return _state()["driver"]
@@ -44,10 +53,11 @@ def nvmlDeviceGetCount():
 
 def nvmlDeviceGetHandleByIndex(index):
     nvmlInit()
+    _refuse(_state()["gpus"][index]["lost"])
     return index
 
 def nvmlDeviceGetUUID(index):
-    return _state()["gpus"][index]["uuid"]
+    return _state()["gpus"][index]["uuid"].encode()  # as bindings before 11.495 do
 
 def nvmlDeviceGetName(index):
     return "Fake RTX"
@@ -61,7 +71,10 @@ def nvmlDeviceGetUtilizationRates(index):
     return _Record(gpu=_state()["gpus"][index]["util"])
 
 def nvmlDeviceGetComputeRunningProcesses(index):
-    return [_Record(pid=one[-1] if one[2:] else one[0], usedGpuMemory=one[1]) for one in _processes(index)]
+    return _listed(index, clients=False)
+
+def nvmlDeviceGetMPSComputeRunningProcesses(index):
+    return _listed(index, clients=True)
 """
 
 
@@ -70,6 +83,9 @@ class FakeGpu:
     """One reading: GiB used by nobody, percent busy, and (pid, GiB) of each process on it, as long as it lives.
 
     (pid, GiB, number) is one that NVML tells by another number, as to a container. Pid 0 stands for one outside of it.
+    ``clients`` are the pids of those that compute through an MPS server. ``lost`` and ``unlisted`` are what NVML says
+    instead of a handle, or of a list of processes: ``GPU is lost``, ``Not Supported``. Where the sizes of processes are
+    not ``told``, nobody knows them.
     """
 
     used_gb: float = 0.5
@@ -77,6 +93,10 @@ class FakeGpu:
     processes: Sequence[tuple[int, float] | tuple[int, float, int]] = ()
     uuid: str = ""
     total_gb: float = 96.0
+    clients: Sequence[int] = ()
+    lost: str = ""
+    unlisted: str = ""
+    told: bool = True
 
 
 class FakeGpus:
@@ -103,6 +123,10 @@ class FakeGpus:
                     "total": int(gpu.total_gb * GIB),
                     "used": int(gpu.used_gb * GIB),
                     "util": gpu.util,
+                    "clients": list(gpu.clients),
+                    "lost": gpu.lost,
+                    "unlisted": gpu.unlisted,
+                    "told": gpu.told,
                     "processes": [(pid, int(used * GIB), *number) for pid, used, *number in gpu.processes],
                 }
                 for index, gpu in enumerate(gpus)

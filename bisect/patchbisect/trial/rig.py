@@ -107,7 +107,8 @@ def swept(rig: Rig) -> tuple[str, ...]:
 
 
 _TUNED = (
-    *("min_free_gb", "environments_gb", "gpu_idle_gb", "gpu_slack_gb", "gpu_budget_s", "build_sources"),
+    *("min_free_gb", "environments_gb", "build_sources"),
+    *("gpu_residents", "gpu_idle_gb", "gpu_slack_gb", "gpu_budget_s"),
     *("lease_s", "abandon_s", "link_timeout_s", "link_patience_s"),
 )
 """Settings whose defaults are the box's own."""

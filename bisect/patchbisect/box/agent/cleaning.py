@@ -9,9 +9,9 @@ import time
 from collections.abc import Sequence
 
 from .base import Json, boot_id, free_gb, locked, read_json, since_boot, write_json, write_reserved
-from .gpus import Gpus, device_files
+from .gpus import Gpu, GpuProcess, Gpus, device_files
 from .lease import LeaseBook
-from .processes import describe, pids_of_our_own, port_holder, whose
+from .processes import describe, on_gpu, pids_of_our_own, port_holder, program, whose
 from .rundir import REBOOTED, RunDir, all_runs, remove_dead_links, remove_tmpdir, unfinished_runs
 from .stopping import end_processes, end_supervisor, sweep_build_locks, sweep_shared_memory
 from .warmth import Warmth
@@ -27,6 +27,7 @@ class Cleaner:
         self._box = box
         self._leases = leases
         self._fence = fence
+        self._baselines = f"{directory}/baseline.json"
 
     def prove_clean(self, port: int) -> Json:
         """Sweep what earlier launches of this tool left; name everything else that would disturb a trial."""
@@ -74,7 +75,7 @@ class Cleaner:
         """Foreign processes on the GPUs, and memory above the baseline after ``wait_s`` to let it fall."""
         gpus = Gpus(self._box["gpus"])
         if gpus.source == "none":
-            return nothing_read(gpus, named=self._box["gpus"])
+            return self._nothing_read(gpus)
         deadline = time.monotonic() + wait_s
         while True:
             faults = self._gpu_faults_now(gpus)
@@ -83,26 +84,33 @@ class Cleaner:
             time.sleep(0.1)
 
     def _gpu_faults_now(self, gpus: Gpus) -> list[str]:
-        busy = gpus.processes()
+        listed = gpus.processes()
+        residents = [one for one in listed if is_resident(one.pid, self._box["gpu_residents"])]
+        busy = [holding(one) for one in listed if one not in residents]
         if busy:
-            return [f"{whose(one.pid)} holds {one.used_gb:.1f} GiB of GPU {one.number}" for one in busy]
-        book = f"{self._dir}/baseline.json"
-        kept = read_json(book) or {}
+            return busy
+        kept = read_json(self._baselines) or {}
         now = {"boot": boot_id(), "driver": gpus.driver, "source": gpus.source}  # NVML counts what is reserved as used
-        baseline = dict(kept["used_gb"]) if {name: kept.get(name) for name in now} == now else {}
+        same = {name: kept.get(name) for name in now} == now
+        baseline = dict(kept["used_gb"]) if same else {}
         found = gpus.read()
-        if not found or gpus.incomplete:
+        if not found and not gpus.incomplete:
+            return self._nothing_read(gpus)
+        if gpus.incomplete or gpus.unlisted:
             return [unreadable(gpus)]
         faults = []
         for gpu in found:
-            usual = baseline.get(gpu.uuid, self._box["gpu_idle_gb"])
+            usual = baseline[gpu.uuid] if gpu.uuid in baseline else self._box["gpu_idle_gb"]
             if gpu.used_gb > usual + self._box["gpu_slack_gb"]:
-                faults.append(f"GPU {gpu.number} holds {gpu.used_gb:.1f} GiB that no process owns (idle: {usual:.1f})")
+                faults.append(too_full(gpu, usual=usual, residents=residents))
             else:
                 baseline[gpu.uuid] = min(gpu.used_gb, baseline.get(gpu.uuid, gpu.used_gb))
         if not faults:
-            write_json(book, {**now, "used_gb": baseline})
+            write_json(self._baselines, {**now, "used_gb": baseline})
         return faults
+
+    def _nothing_read(self, gpus: Gpus) -> list[str]:
+        return nothing_read(gpus, named=self._box["gpus"], baselines=self._baselines)
 
     def end(self, run: RunDir, *, grace_s: float) -> Json:
         """End everything of one launch and prove it. ``faults`` is empty when the proof holds."""
@@ -177,10 +185,33 @@ def began_at(run: RunDir) -> float:
     return min(float(state["started"]), time.time() - ago)
 
 
-def nothing_read(gpus: Gpus, *, named: Sequence[int]) -> list[str]:
-    """What is wrong where neither NVML nor nvidia-smi answers: nothing, on a machine without GPUs that needs none."""
+def is_resident(number: int, programs: Sequence[str]) -> bool:
+    """Whether a driver's ``number`` is that of a program which lives on the GPUs for good."""
+    pid = on_gpu(number)
+    return pid is not None and program(pid) in programs
+
+
+def holding(one: GpuProcess) -> str:
+    much = "memory" if one.used_gb is None else f"{one.used_gb:.1f} GiB"
+    return f"{whose(one.pid)} holds {much} of GPU {one.number}"
+
+
+def too_full(gpu: Gpu, *, usual: float, residents: Sequence[GpuProcess]) -> str:
+    there = " and ".join(whose(one.pid) for one in residents if one.number == gpu.number)
+    owner = f"that belong to {there}, or to nobody" if there else "that no process owns"
+    return f"GPU {gpu.number} holds {gpu.used_gb:.1f} GiB {owner} (idle: {usual:.1f})"
+
+
+def nothing_read(gpus: Gpus, *, named: Sequence[int], baselines: str) -> list[str]:
+    """What is wrong where no GPU can be read: nothing, on a machine that needs none and never had any.
+
+    A driver that does not load after a reboot leaves no file of a GPU behind; ours, ``baselines``, remembers them.
+    """
     if device_files():
         return [unreadable(gpus)]
+    if os.path.exists(baselines):
+        remedy = f"is the driver loaded? (If they were taken out: rm {baselines})"
+        return [f"the GPUs that this machine had are gone ({gpus.why}): {remedy}"]
     return [f"this machine has no GPU, and `gpus` of the box names {', '.join(map(str, named))}"] if named else []
 
 

@@ -22,8 +22,18 @@ from .warmth import Warmth
 
 OLDEST_GIT = (2, 25)
 FEWEST_FILES = 1024
+SLOW_DRIVER_S = 5.0
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "lustre", "9p"})
 PACKAGES = ("torch", "sglang-kernel", "sgl-kernel", "flashinfer-python", "transformers")
+GPU_REMEDIES = {
+    "ersion mismatch": "the driver was upgraded: reboot, or unload the old one (rmmod nvidia_uvm nvidia)",
+    "GPU is lost": "reboot, or switch the machine off and on: dmesg says more (Xid)",
+    "requires restart": "reboot, or nvidia-smi --gpu-reset",
+    "Unknown Error": "restart the container (a `systemctl daemon-reload` outside takes its GPUs away), or reboot",
+    "Insufficient Permissions": "use root, or a GPU that MIG does not cut up",
+    "Not Supported": "this GPU does not tell its memory: use another box",
+}
+"""By what the driver says."""
 VERSIONS = (
     "import importlib.metadata as m, sys\n"
     "print('Python', sys.version.split()[0])\n"
@@ -128,14 +138,16 @@ def _gpus(directory: str, box: Json) -> Iterator[Json]:
     elif not device_files() and not found:
         yield _right("GPUs", "none on this machine")
     elif gpus.source == "none" or gpus.incomplete or not found:
-        remedy = "pip install nvidia-ml-py there" if gpus.lacks_pynvml else "look at what `nvidia-smi -q` says there"
+        other = "pip install nvidia-ml-py there" if gpus.lacks_pynvml else "look at what `nvidia-smi -q` says there"
+        remedy = next((remedy for said, remedy in GPU_REMEDIES.items() if said in gpus.why), other)
         yield _fault("GPUs", f"there are some, but they cannot be read: {gpus.why}", remedy)
     elif gpus.source == "nvidia-smi":
         yield _fault(
             "GPUs", f"read through nvidia-smi every 5 s ({gpus.why})", "pip install nvidia-ml-py for the agent's Python"
         )
     else:
-        yield _right("GPUs", f"{len(found)} x {found[0].name} through NVML, driver {gpus.driver}")
+        slow = f" (slow to begin, {gpus.opened_s:.0f} s: nvidia-smi -pm 1)" if gpus.opened_s > SLOW_DRIVER_S else ""
+        yield _right("GPUs", f"{len(found)} x {found[0].name} through NVML, driver {gpus.driver}{slow}")
 
 
 def _sees_processes(directory: str, box: Json) -> Iterator[Json]:

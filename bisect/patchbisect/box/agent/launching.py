@@ -11,11 +11,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from . import HOME, PACKAGE
 from .base import Json, Refused, locked, read_json, write_json
 from .code import CodeStore
+from .gpus import Gpus
 from .rundir import RunDir, remove_tmpdir, short_tmpdir
 from .warmth import Warmth
 from .wire import Wire
@@ -57,6 +58,7 @@ class Launcher:
             if run.exists:
                 return {"path": run.path, "tree": run.state()["tree"]}
             try:
+                prove_own_gpus(spec["env"].get("CUDA_VISIBLE_DEVICES", ""), gpus=self._box["gpus"])
                 self._prove_code(spec["tree"])
                 write_json(run.file("spec.json"), spec["shown"])
                 if not spec["warm"]:  # a normal start finds no warm process beside it
@@ -76,15 +78,18 @@ class Launcher:
 
     def _order(self, spec: Json, run: RunDir) -> Json:
         same = {name: spec[name] for name in ("argv", "port", "python", "tree", "keep")}
-        more = {"gpus": self._box["gpus"], "abandon_s": self._box["abandon_s"], "fence": self._fence}
+        more = {"abandon_s": self._box["abandon_s"], "fence": self._fence}
         own = {"warm": spec["warm"], "in_front": 1 if spec["tree"] else 0}
-        return {**same, **more, **own, "env": server_env(spec, run), "adopt": False}
+        return {**same, **more, **own, **self._watched(), "env": server_env(spec, run), "adopt": False}
+
+    def _watched(self) -> Json:
+        return {"gpus": self._box["gpus"], "residents": self._box["gpu_residents"]}
 
     def adopt(self, run: RunDir) -> None:
         """Give a launch whose supervisor was killed a new one. Two who try at once are told apart by a lock."""
         if run.supervisor() is None and run.exit() is None:
             order = {name: run.state()[name] for name in ("port", "keep", "abandon_s")}
-            self._start_supervisor(run, {**order, "gpus": self._box["gpus"], "warm": False, "adopt": True})
+            self._start_supervisor(run, {**order, **self._watched(), "warm": False, "adopt": True})
 
     def _start_supervisor(self, run: RunDir, order: Json) -> None:
         words = [sys.executable, "-I", "-c", LOADER, HOME, PACKAGE, "supervise", self._dir, run.id]
@@ -161,6 +166,23 @@ class Launcher:
                     if said is None or now - heard > SILENT_CLIENT_S:
                         raise BrokenPipeError
                     heard = now if said else heard
+
+
+def prove_own_gpus(visible: str, *, gpus: Sequence[int]) -> None:
+    """Raises Refused where the server would see a GPU that is not the box's own: nobody looks whether that is free."""
+    if not gpus or not visible:
+        return
+    reader = Gpus(gpus)
+    own = [gpu.uuid for gpu in reader.read()]
+    for name in filter(None, map(str.strip, visible.split(","))):
+        if name.isdigit():
+            foreign = int(name) not in gpus
+        else:
+            whole = bool(own) and not reader.incomplete
+            foreign = name.startswith("GPU-") and whole and not any(uuid.startswith(name) for uuid in own)
+        if foreign:
+            message = f"CUDA_VISIBLE_DEVICES={visible} names {name}, which is not among `gpus` of the box"
+            raise Refused("usage", message, "leave it out (the server sees the box's GPUs alone), or change `gpus`")
 
 
 def says_no_program(said: Json, order: Json) -> bool:

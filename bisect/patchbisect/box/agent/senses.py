@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from .base import Json
-from .gpus import Gpu, Gpus
-from .processes import describe, on_gpu
+from .gpus import Gpu, Gpus, device_files
+from .processes import describe, on_gpu, pids_of_our_own, program
 
 SMI_EVERY_S = 5.0
 
@@ -95,11 +95,16 @@ class LogWatch:
 class GpuWatch:
     """The GPUs while a server runs. What befalls them by somebody else's doing is told to ``note``."""
 
-    def __init__(self, wanted: Sequence[int], *, note: Callable[[str], None]) -> None:
+    def __init__(self, wanted: Sequence[int], *, residents: Collection[str], note: Callable[[str], None]) -> None:
         self._gpus = Gpus(wanted)
+        self._residents = residents
         self._note = note
         self.expected = {gpu.uuid for gpu in self._gpus.read()}
         """Those that were there when the server began."""
+        if self._gpus.incomplete or (device_files() and not self.expected):
+            note(f"not all GPUs could be read when the launch began ({self._gpus.why})")
+        self._unseen: set[int] = set()
+        """Numbers on the GPUs at the last look that belong to no process which can be seen."""
         self._readings: tuple[float, list[Gpu]] = (0.0, [])
         self._missing: set[str] = set()
         """Those that the last reading lacked: one that two in a row lack has fallen off."""
@@ -124,13 +129,19 @@ class GpuWatch:
     def look_for_foreigners(self, mine: Collection[int]) -> None:
         """Processes on a GPU that are not ``mine``; nvidia-smi is not asked, which is slow.
 
-        One that cannot be seen from here may be ours under the host's number: the stop will tell, when ours are gone.
+        One that cannot be seen in a container may be ours under the host's number: the stop will tell, when ours are
+        gone. Elsewhere it is a stranger's that /proc hides, or one that ended just now: the next look will tell.
         """
-        if self._gpus.source == "nvml":
-            for one in self._gpus.processes():
-                pid = on_gpu(one.pid)
-                if pid is not None and pid not in mine:
-                    self._note(f"{describe(pid)} came to GPU {one.number} during the trial")
+        unseen: set[int] = set()
+        for one in self._gpus.processes() if self._gpus.source == "nvml" else ():
+            pid = on_gpu(one.pid)
+            if pid is None and one.pid not in mine and not pids_of_our_own():
+                unseen.add(one.pid)
+            hidden = one.pid in unseen & self._unseen
+            stranger = pid is not None and pid not in mine and program(pid) not in self._residents
+            if stranger or hidden:
+                self._note(f"{describe(pid or one.pid)} came to GPU {one.number} during the trial")
+        self._unseen = unseen
 
 
 def received_bytes() -> int:

@@ -73,7 +73,7 @@ class Supervisor:
         self._order = order
         self._changed: dict[str, None] = {}
         """What befell the launch and is not its doing, each once, in order."""
-        self._gpus = GpuWatch(order["gpus"], note=self._note)
+        self._gpus = GpuWatch(order["gpus"], residents=order["residents"], note=self._note)
         self._wake, self._wake_in = os.pipe()
         os.set_blocking(self._wake_in, False)
         self._health = Health(order["port"], changed=lambda: wake(self._wake_in, HEALTH_CHANGED))
