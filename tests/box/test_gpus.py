@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from patchbisect.box import Box, Run
-from patchbisect.box.agent import cleaning, doctor, gpus, senses
+from patchbisect.box.agent import cleaning, doctor, gpus, lease, senses
 from patchbisect.box.agent.gpus import GpuProcess, Gpus, InTime
 from patchbisect.box.agent.senses import GpuWatch
 from patchbisect.errors import UsageError
@@ -200,6 +200,33 @@ def test_gpus_that_are_gone_after_a_reboot_are_not_forgotten(fake: FakeGpus) -> 
         baselines = f"{rebooted.settings.directory}/baseline.json"
     said = "the GPUs that this machine had are gone (NVML: Driver Not Loaded; nvidia-smi is not on PATH)"
     assert fault == f"{said}: is the driver loaded? (If they were taken out: rm {baselines})"
+
+
+# .. a box that uses none
+
+
+def test_who_computes_is_not_in_the_way_of_a_box_without_gpus(fake: FakeGpus) -> None:
+    with running("train") as colleague, box_with(fake, cpu_only=True) as box:
+        fake.set(FakeGpu(processes=[(colleague, 40.0)]), FakeGpu(lost="GPU is lost"), FakeGpu())
+        assert box.prove_clean().clean
+        run = started(box)
+        fake.set(broken="Driver Not Loaded")
+        report = run.stop(0.0)
+        assert (report.box_changed, report.faults) == ((), ())
+        assert box.hello().gpu_why == "this box uses no GPU"
+        assert [check.ok for check in box.doctor() if check.check == "GPUs"] == [True]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "there", "shared"),
+    [([], ["null", "nvidia0"], True), ([1], ["nvidia1"], True), (None, ["nvidia0"], False), ([], ["null"], False)],
+)
+def test_a_box_that_uses_no_gpu_keeps_a_book_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, gpus: list[int] | None, there: list[str], shared: bool
+) -> None:
+    monkeypatch.setattr(lease.os, "listdir", lambda path: there)
+    found = lease.lease_dir("/home/ada/box", {"gpus": gpus, "lease_dir": ""})
+    assert found == (lease.MACHINE_WIDE_LEASES if shared else "/home/ada/box/lease")
 
 
 # .. whose a number is

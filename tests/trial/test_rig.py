@@ -42,6 +42,7 @@ patchbisect:
       link-timeout-s: 7
       link-patience-s: 7
     container: {prefix: [docker, exec, -i, sgl]}
+    local: {embedded: true}
 """
 
 
@@ -70,7 +71,7 @@ def test_every_setting_of_a_box_can_be_set(tmp_path: Path) -> None:
     settings = load_settings(file)
     project = cast(Any, SimpleNamespace(settings=settings))
     default = BoxSettings()
-    found = {name: _box_settings(settings.boxes[name], None, project) for name in ("rig", "container")}
+    found = {name: _box_settings(settings.boxes[name], None, project) for name in ("rig", "container", "local")}
     unset = {
         field.name
         for field in dataclasses.fields(BoxSettings)

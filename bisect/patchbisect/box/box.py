@@ -67,7 +67,7 @@ class Box:
         settings = self.settings
         about = {
             "python": settings.python,
-            "gpus": list(settings.gpus),
+            "gpus": None if settings.cpu_only else list(settings.gpus),
             "gpu_residents": list(settings.gpu_residents),
             "lease_dir": settings.lease_directory,
             "checkout": settings.checkout,

@@ -34,6 +34,8 @@ class BoxSettings:
     """Behind the code, in front of site-packages."""
     gpus: tuple[int, ...] = ()
     """The GPUs that belong to this box, by NVML index, and that its servers see; none named: the whole machine."""
+    cpu_only: bool = False
+    """Its servers use no GPU: none is looked at, and who computes on one is not in the way."""
     gpu_residents: tuple[str, ...] = ("nvidia-cuda-mps-server",)
     """Programs that live on the GPUs for good: they are no strangers, and what they hold belongs to the baseline."""
     secrets: tuple[str, ...] = ()

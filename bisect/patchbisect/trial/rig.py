@@ -129,6 +129,7 @@ def _box_settings(config: BoxConfig, embedded: Embedded | None, project: Project
         env=dict(config.env),
         pythonpath=config.pythonpath,
         gpus=config.gpus,
+        cpu_only=config.embedded,
         secrets=project.settings.secrets,
         build=config.build,
         pip_args=config.pip_args,

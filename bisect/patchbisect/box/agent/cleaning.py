@@ -73,6 +73,8 @@ class Cleaner:
 
     def _gpu_faults(self, *, wait_s: float) -> list[str]:
         """Foreign processes on the GPUs, and memory above the baseline after ``wait_s`` to let it fall."""
+        if self._box["gpus"] is None:
+            return []
         gpus = Gpus(self._box["gpus"])
         if gpus.source == "none":
             return self._nothing_read(gpus)
@@ -170,7 +172,7 @@ class Cleaner:
         by = (read_json(run.file("swept.json")) or {}).get("by")
         if by:
             found.append(f"the launch was ended as a leftover by another command of {by}")
-        taken = self._leases.taken_over(state["fence"], own=self._fence, gpus=self._box["gpus"])
+        taken = self._leases.taken_over(state["fence"], own=self._fence, gpus=self._box["gpus"] or ())
         if taken:
             found.append(f"the lease of the box was taken over during the launch by {taken}")
         if free_gb(run.path) < 1 / 1024:

@@ -17,7 +17,7 @@ from .base import Json, Refused, free_gb
 from .dossier import py_spy
 from .git import borrowable_objects, checkout_of, git
 from .gpus import Gpus, device_files
-from .lease import LeaseBook, default_lease_dir, whose
+from .lease import LeaseBook, lease_dir, whose
 from .warmth import Warmth
 
 OLDEST_GIT = (2, 25)
@@ -113,7 +113,7 @@ def file_system(path: str) -> str:
 
 
 def _lease(directory: str, box: Json) -> Iterator[Json]:
-    where = os.path.expanduser(box["lease_dir"]) or default_lease_dir(directory)
+    where = lease_dir(directory, box)
     book = LeaseBook(where)
     book.prove_writable()
     held = book.status()["leases"]
@@ -130,7 +130,9 @@ def _warm(directory: str, box: Json) -> Iterator[Json]:
 def _gpus(directory: str, box: Json) -> Iterator[Json]:
     gpus = Gpus(box["gpus"])
     found = gpus.read()
-    if gpus.absent:
+    if box["gpus"] is None:
+        yield _right("GPUs", gpus.why)
+    elif gpus.absent:
         yield _fault("GPUs", gpus.why, "correct `gpus` of the box; has one fallen off (dmesg)?")
     elif not device_files() and not found and box["gpus"]:
         remedy = "leave `gpus` of the box out, or start the container with GPUs"

@@ -81,10 +81,13 @@ def device_files() -> list[str]:
 
 
 class Gpus:
-    """The GPUs of this box that ``wanted`` names (none named: all), through NVML, nvidia-smi, or not at all."""
+    """The GPUs of this box that ``wanted`` names (none named: all), through NVML, nvidia-smi, or not at all.
 
-    def __init__(self, wanted: Sequence[int] = ()) -> None:
-        self._wanted = frozenset(wanted)
+    ``wanted`` is None for a box that uses none: then the driver is not even asked.
+    """
+
+    def __init__(self, wanted: Sequence[int] | None = ()) -> None:
+        self._wanted = frozenset(wanted or ())
         self._in_time = InTime()
         self.why = ""
         self.lacks_pynvml = False
@@ -94,6 +97,16 @@ class Gpus:
         """Whether the last list of processes was not whole: then somebody may be missing from it."""
         self.absent: list[int] = []
         """Those of ``wanted`` that the last reading, which was whole, did not have."""
+        self.opened_s = 0.0
+        """How long the driver took to begin."""
+        self._nvml: Any = None
+        self.source = "none"
+        if wanted is None:
+            self.why = "this box uses no GPU"
+        else:
+            self._open()
+
+    def _open(self) -> None:
         began = time.monotonic()
         self._nvml = self._open_nvml()
         self.source = "nvml" if self._nvml else "nvidia-smi" if self._open_smi() else "none"

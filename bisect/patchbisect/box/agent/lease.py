@@ -190,10 +190,11 @@ def plain(text: str) -> str:
     return "".join(character if character.isprintable() else "·" for character in text)
 
 
-def default_lease_dir(directory: str) -> str:
-    """GPUs are shared by all users of a machine, so the book is too; without any it is ours alone."""
+def lease_dir(directory: str, box: Json) -> str:
+    """GPUs are shared by all users of a machine, so the book is too; of a box that uses none it is ours alone."""
     has_gpus = any(re.fullmatch(r"nvidia\d+|kfd", name) for name in os.listdir("/dev"))
-    return MACHINE_WIDE_LEASES if has_gpus else f"{directory}/lease"
+    shared = has_gpus and box["gpus"] is not None
+    return os.path.expanduser(box["lease_dir"]) or (MACHINE_WIDE_LEASES if shared else f"{directory}/lease")
 
 
 def overlap(one: list[int], other: list[int]) -> bool:

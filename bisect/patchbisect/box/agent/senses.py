@@ -95,13 +95,16 @@ class LogWatch:
 class GpuWatch:
     """The GPUs while a server runs. What befalls them by somebody else's doing is told to ``note``."""
 
-    def __init__(self, wanted: Sequence[int], *, residents: Collection[str], note: Callable[[str], None]) -> None:
+    def __init__(
+        self, wanted: Sequence[int] | None, *, residents: Collection[str], note: Callable[[str], None]
+    ) -> None:
         self._gpus = Gpus(wanted)
         self._residents = residents
         self._note = note
         self.expected = {gpu.uuid for gpu in self._gpus.read()}
         """Those that were there when the server began."""
-        if self._gpus.incomplete or (device_files() and not self.expected):
+        unread = wanted is not None and device_files() and not self.expected
+        if self._gpus.incomplete or unread:
             note(f"not all GPUs could be read when the launch began ({self._gpus.why})")
         self._unseen: set[int] = set()
         """Numbers on the GPUs at the last look that belong to no process which can be seen."""

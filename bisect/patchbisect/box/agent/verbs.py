@@ -23,7 +23,7 @@ from .facts import hello
 from .git import checkout_of
 from .gpus import Gpus
 from .launching import Launcher, provenance
-from .lease import LeaseBook, default_lease_dir
+from .lease import LeaseBook, lease_dir
 from .processes import listeners
 from .rundir import RunDir, samples_of, unfinished_runs
 from .warmth import Warmth
@@ -114,7 +114,7 @@ class Agent:
             self._wire.skip_payload()
 
     def _leases(self) -> LeaseBook:
-        return LeaseBook(os.path.expanduser(self._box["lease_dir"]) or default_lease_dir(self._dir))
+        return LeaseBook(lease_dir(self._dir, self._box))
 
     # .. facts
 
@@ -146,7 +146,7 @@ class Agent:
     # .. the lease
 
     def do_lease_acquire(self, **wanted: Any) -> Json:
-        return self._leases().acquire(gpus=self._box["gpus"], **wanted)
+        return self._leases().acquire(gpus=self._box["gpus"] or [], **wanted)
 
     def do_lease_renew(self, ttl_s: float) -> Json:
         return self._leases().renew(fence=self._fence, ttl_s=ttl_s)
