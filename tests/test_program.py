@@ -119,7 +119,11 @@ def test_plain_invoke_still_takes_another_collection_or_place(tmp_path: Path) ->
 @pytest.mark.ci
 @pytest.mark.parametrize(
     ("words", "says"),
-    [(("launhc",), "did you mean 'launch'?"), (("launch", "--piont", "x"), "did you mean '--point'?")],
+    [
+        (("launhc",), "did you mean 'launch'?"),
+        (("bisecct",), "did you mean 'bisect'?"),
+        (("launch", "--piont", "x"), "did you mean '--point'?"),
+    ],
 )
 def test_plain_invoke_answers_mistakes_as_the_console_script_does(words: tuple[str, ...], says: str) -> None:
     done = run(str(BIN / "invoke"), *words)

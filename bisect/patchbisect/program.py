@@ -144,10 +144,11 @@ class Face(Program):
         wants = f"{names[0]} needs a value" if flag else f"{task} needs {' and '.join(names)}"
         return "\n  ".join([f"error: {wants}", *says, f"{self.name.lower()} --help {task} says more"])
 
-    def _called(self, task: str) -> str:
-        """The name that a task goes by: Invoke names the default one of a collection twice, ``bisect.bisect``."""
+    @staticmethod
+    def _called(task: str) -> str:
+        """The name that a task goes by: Invoke says twice what is called like its collection, ``bisect.bisect``."""
         head, _, own = task.partition(".")
-        return head if own and self._served.collections[head].default == own else task
+        return head if own == head else task
 
     def advice(self, message: str, *, task: str) -> str:
         """The nearest task or flag to a misspelt one."""
@@ -172,7 +173,7 @@ class Face(Program):
         return f"{takes}; {self.name.lower()} --help {task} says more"
 
     def _tasks(self) -> Iterable[str]:
-        return list(self._served.task_names)
+        return [self._called(name) for name in self._served.task_names]
 
     @property
     def _served(self) -> Collection:

@@ -4,25 +4,11 @@ import pytest
 
 from patchbisect.config import Project, Settings
 from patchbisect.errors import UsageError
-from patchbisect.journal import Journal, identifiers
+from patchbisect.journal import Journal
 from patchbisect.records import Store
-from patchbisect.report.bisections import finding_of, held_runs, journal_named
+from patchbisect.report.bisections import finding_of, held_runs
 from patchbisect.report.subject import subject
 from tests.report import builder
-
-
-def test_a_journal_is_found_by_id_beginning_or_last(tmp_path: Path) -> None:
-    for name in ("20261129-190000-aaaa", "20261129-200000-bbbb"):
-        Journal.create(tmp_path, name).append("begin")
-    found = journal_named(tmp_path, "20261129-19")
-    last = journal_named(tmp_path, "last")
-    assert found is not None
-    assert last is not None
-    assert (found.identifier, last.identifier) == ("20261129-190000-aaaa", "20261129-200000-bbbb")
-    assert journal_named(tmp_path, "nope") is None
-    with pytest.raises(UsageError, match="begins 2 bisections"):
-        journal_named(tmp_path, "2026")
-    assert len(identifiers(tmp_path)) == 2
 
 
 def test_an_open_bisection_has_no_finding_yet(tmp_path: Path) -> None:
@@ -47,12 +33,15 @@ def test_what_a_person_said_after_the_answer_makes_it_outdated(tmp_path: Path) -
     assert finding_of(journal)["amended"] == amended
 
 
-def test_the_last_one_is_the_last_that_has_an_answer(tmp_path: Path) -> None:
-    Journal.create(tmp_path, "20261129-190000-aaaa").append("answer", finding={"answer": "none"})
-    Journal.create(tmp_path, "20261129-200000-bbbb").append("begin")
-    found = journal_named(tmp_path, "last")
-    assert found is not None
-    assert found.identifier == "20261129-190000-aaaa"
+def test_an_open_bisection_says_which_one_has_the_last_answer(tmp_path: Path) -> None:
+    project = Project(root=tmp_path, state=tmp_path, settings=Settings())
+    Journal.create(project.bisections, "20261129-180000-aaaa").append("answer", finding={"answer": "none"})
+    Journal.create(project.bisections, "20261129-190000-bbbb").append("answer", finding={"answer": "none"})
+    Journal.create(project.bisections, "20261129-200000-cccc").append("begin")
+    with pytest.raises(UsageError, match="20261129-200000-cccc has no answer yet") as caught:
+        subject(project, "last")
+    assert caught.value.remedy.endswith("the last answer is that of --of 20261129-190000-bbbb")
+    assert subject(project, "20261129-1800").document["id"] == "20261129-180000-aaaa"
 
 
 def test_the_runs_that_a_bisection_rests_on_are_held(tmp_path: Path) -> None:

@@ -10,17 +10,6 @@ from patchbisect.journal import Entry, Journal, identifiers, named, newest, newe
 from patchbisect.wire import Json
 
 
-def journal_named(directory: Path, identifier: str) -> Journal | None:
-    """The journal of that id, of its unambiguous beginning, or ``last``: the newest that has an answer, if any has.
-
-    None where there is none. Raises UsageError for a beginning of several.
-    """
-    if identifier != "last":
-        return named(directory, identifier)
-    journals = newest_first(directory)
-    return next((journal for journal in journals if _answers(journal)), journals[0] if journals else None)
-
-
 def journal_of_any(project: Project, name: str) -> Journal:
     """The bisection of that name, to read: ``last`` is the one begun last, ``demo`` the demo's. Raises UsageError."""
     own, shown = project.bisections, project.demo.bisections
@@ -32,7 +21,7 @@ def journal_of_any(project: Project, name: str) -> Journal:
             raise UsageError("the demo has not been run yet", remedy="invoke demo runs it, in about three minutes")
         remedy = f"the demo's is called '{DEMO}'" if newest(shown) else "invoke bisect makes one"
         raise UsageError("there is no bisection yet", remedy=remedy)
-    if journal := journal_named(own, name) or journal_named(shown, name):
+    if journal := named(own, name) or named(shown, name):
         return journal
     raise UsageError(f"no bisection '{name}'", remedy=remedy_for(name, identifiers(own)))
 
@@ -47,10 +36,10 @@ def finding_of(journal: Journal) -> Json:
     entries = list(journal.entries())
     last = next((n for n in reversed(range(len(entries))) if entries[n].event == "answer"), None)
     if last is None:
-        raise UsageError(
-            f"bisection {journal.identifier} has no answer yet",
-            remedy=f"invoke bisect --resume --of {journal.identifier}, or invoke watch",
-        )
+        go_on = f"invoke bisect --resume --of {journal.identifier}, or invoke watch"
+        answered = next((each.identifier for each in newest_first(journal.path.parent.parent) if _answers(each)), "")
+        earlier = f"; the last answer is that of --of {answered}" if answered else ""
+        raise UsageError(f"bisection {journal.identifier} has no answer yet", remedy=go_on + earlier)
     amended = [text for entry in entries[last + 1 :] if (text := _amendment(entry))]
     return {"id": journal.identifier, "at": entries[last].at, **entries[last].data["finding"], "amended": amended}
 

@@ -9,10 +9,10 @@ from rich.console import RenderableType
 
 from patchbisect.config import DEMO, Project, remedy_for
 from patchbisect.errors import UsageError
-from patchbisect.journal import identifiers
+from patchbisect.journal import identifiers, named, newest
 from patchbisect.records import Store
 from patchbisect.report import page, text
-from patchbisect.report.bisections import finding_of, journal_named
+from patchbisect.report.bisections import finding_of
 from patchbisect.report.page import Page
 from patchbisect.report.sources import recorded
 from patchbisect.wire import Json
@@ -40,7 +40,7 @@ class Subject:
 
 
 def subject(project: Project, name: str) -> Subject:
-    """The bisection of that name, else the run; ``last`` is the last bisection, or the last run where there is none.
+    """The bisection of that name, else the run; ``last`` is the bisection begun last, where there is none the last run.
 
     The demo's are found by id and as ``demo``, and are ``last`` only where there is nothing of one's own.
     Raises UsageError for neither, and for a bisection without an answer.
@@ -49,9 +49,9 @@ def subject(project: Project, name: str) -> Subject:
     own, shown = project.bisections, project.demo.bisections
     only_demo = name == "last" and not identifiers(own) and not store.ids() and bool(identifiers(shown))
     if name == DEMO or only_demo:
-        journal = journal_named(shown, "last")
+        journal = newest(shown)
     else:
-        journal = journal_named(own, name) or (journal_named(shown, name) if name != "last" else None)
+        journal = newest(own) if name == "last" else named(own, name) or named(shown, name)
     if journal:
         note = "this is the demo's bisection: there is none of your own yet" if only_demo else ""
         return Subject(document=finding_of(journal), store=store, is_bisection=True, note=note)

@@ -274,7 +274,7 @@ def diff_runs(ctx: invoke.Context, a: str, b: str, json: bool = False) -> None:
 
 @task(
     help={
-        "of": "a bisection or a run: its id, the beginning of it, a run's name, 'last' (the last answer) or 'demo'",
+        "of": "a bisection or a run: its id, the beginning of it, a run's name, 'last' (begun last) or 'demo'",
         "html": "write one self-contained page to this file",
         "markdown": "print Markdown for an issue or a pull request",
         "json": "print the JSON document it is made from",
