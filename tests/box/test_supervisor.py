@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -241,6 +242,21 @@ def test_a_supervisor_that_fails_leaves_its_last_words(box: Box, tmp_path: Path)
     assert wait_gone([supervisor], 10.0) == []
     assert "FileNotFoundError" in Path(folder.file("supervisor.err")).read_text()
     assert run.stop(0.0).killed
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("adopted", [False, True])
+def test_a_server_whose_directory_is_removed_does_not_live_on_unknown(box: Box, tmp_path: Path, adopted: bool) -> None:
+    run = launch(box, "--grandchildren", "2", "--escape", "--line", "up", "--end", "hang", keep=True)
+    listen(run, until=lambda story: b"up" in story.log and story.signals)
+    folder = RunDir(str(tmp_path / "box"), run.launch_id)
+    members = folder.members()
+    if adopted:
+        os.kill(folder.state()["supervisor"], signal.SIGKILL)
+        listen(run, until=lambda story: folder.supervisor())
+    shutil.rmtree(folder.path)
+    assert len(members) == 3
+    assert wait_gone(members, 20.0) == []
 
 
 # .. what an exit carries

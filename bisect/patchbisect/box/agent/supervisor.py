@@ -29,6 +29,7 @@ from .processes import (
     shared_memory,
     socket_inodes,
     title,
+    wait_gone,
 )
 from .rundir import RunDir
 from .senses import GpuWatch, Health, LogWatch, kernel_kills, open_kernel_log, received_bytes
@@ -209,6 +210,9 @@ class Supervisor:
             ready, _, _ = select.select([self._wake], [], [], pause)
             if ready and HEALTH_CHANGED in os.read(self._wake, 4096):
                 next_sample = time.monotonic()
+            if not self._run.exists:
+                self._end_all()
+                return
             self._reap()
             kin = self._kin()
             self._remember(kin)
@@ -222,6 +226,19 @@ class Supervisor:
             if self._told and not kin and not self._probe:
                 self._say_gone()
                 return
+
+    def _end_all(self) -> None:
+        """Somebody has removed our directory: nobody could find the server any more, to follow or to end it."""
+        while True:
+            table = process_table()
+            below = {proc.pid for proc in descendants([os.getpid()], table)}
+            kin = [proc for proc in table.values() if proc.pid in below or (proc.pid, proc.start) in self._known]
+            left = [proc for proc in kin if proc.alive]
+            if not left:
+                return
+            for proc in left:
+                send_signal(proc, signal.SIGKILL)
+            wait_gone(left, 1.0)
 
     def _say_gone(self) -> None:
         """Where the disk has no room for it, the stop's proof says it."""
