@@ -85,16 +85,13 @@ def test_a_jump_of_the_clock_changes_nothing(rig: Box, set_both: SET, tmp_path: 
 
 
 @pytest.mark.ci
-def test_a_build_lock_is_found_although_the_clock_was_set_back(
-    rig: Box, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    rig._hang_up()  # the agent that comes next sees that folder
+def test_a_build_lock_is_found_although_the_clock_was_set_back(rig: Box, clock: FakeClock, tmp_path: Path) -> None:
     lock = tmp_path / "cache" / "torch_extensions" / "kernel" / "lock"
     lock.parent.mkdir(parents=True)
     clock.set(HOUR)
     code = f"f = open({str(lock)!r}, 'x'); print('building', flush=True); import time; time.sleep(60)"
-    run = rig.start(LaunchSpec("jit", (sys.executable, "-c", code)))
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    run = rig.start(LaunchSpec("jit", (sys.executable, "-c", code), env=env))
     listen(run, until=until_log(b"building"))
     clock.set(0.0)
     assert run.stop(0.0).swept == (str(lock),)

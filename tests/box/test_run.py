@@ -337,11 +337,16 @@ def test_what_lay_in_shared_memory_before_the_launch_is_left_alone(box: Box) -> 
         own.unlink(missing_ok=True)
 
 
+@pytest.mark.parametrize(
+    ("variable", "below"),
+    [("HOME", ".cache/torch_extensions"), ("XDG_CACHE_HOME", "torch_extensions"), ("TORCH_EXTENSIONS_DIR", ".")],
+)
 def test_a_build_lock_that_the_kill_left_is_removed_and_an_older_one_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, below: str
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    older, ours = (tmp_path / "cache" / "torch_extensions" / name / "lock" for name in ("older", "ours"))
+    """Where the server builds is said by its own environment, not by that of a login."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "login"))
+    older, ours = (tmp_path / "builds" / below / name / "lock" for name in ("older", "ours"))
     for path in (older, ours):
         path.parent.mkdir(parents=True)
     older.touch()
@@ -349,7 +354,8 @@ def test_a_build_lock_that_the_kill_left_is_removed_and_an_older_one_is_kept(
     os.utime(older, (hour_ago, hour_ago))
     with leased(settings_for(tmp_path), tmp_path) as box:
         code = f"f = open({str(ours)!r}, 'x'); print('building', flush=True); import time; time.sleep(60)"
-        run = box.start(LaunchSpec("jit", (sys.executable, "-c", code)))
+        env = {variable: str(tmp_path / "builds")}
+        run = box.start(LaunchSpec("jit", (sys.executable, "-c", code), env=env))
         listen(run, until=until_log(b"building"))
         assert run.stop(0.0).swept == (str(ours),)
     assert older.exists()

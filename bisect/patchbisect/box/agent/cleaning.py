@@ -141,7 +141,7 @@ class Cleaner:
         exit_ = run.exit() or {}
         swept: list[str] = []
         if not left:
-            swept = sweep_shared_memory(memory) + sweep_build_locks(build_folders(), since=began_at(run))
+            swept = sweep_shared_memory(memory) + sweep_build_locks(state.get("builds", ()), since=began_at(run))
             remove_tmpdir(run)
             write_reserved(run.file("ended.json"), {"killed": killed[:200]})
         return {
@@ -223,9 +223,3 @@ def unreadable(gpus: Gpus) -> str:
         return gpus.why
     remedy = ": pip install nvidia-ml-py for the agent's Python" if gpus.lacks_pynvml else ""
     return f"the GPUs of this machine cannot be read ({gpus.why}){remedy}"
-
-
-def build_folders() -> list[str]:
-    """Where torch builds extensions just in time."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return [f"{cache}/torch_extensions"]

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterable, Mapping
 
 from .processes import open_files, process_table, send_signal, shared_memory, wait_gone
 from .rundir import RunDir
@@ -25,7 +26,13 @@ def sweep_shared_memory(paths: set[str]) -> list[str]:
     return sorted(left)
 
 
-def sweep_build_locks(folders: list[str], *, since: float) -> list[str]:
+def build_folders(env: Mapping[str, str]) -> list[str]:
+    """Where torch builds extensions just in time, in a server with that environment."""
+    cache = env.get("XDG_CACHE_HOME") or f"{env.get('HOME') or os.path.expanduser('~')}/.cache"
+    return [env.get("TORCH_EXTENSIONS_DIR") or f"{cache}/torch_extensions"]
+
+
+def sweep_build_locks(folders: Iterable[str], *, since: float) -> list[str]:
     """Remove the lock files of builds that our kill interrupted; whoever finds one waits for it for ever.
 
     ``torch.utils.cpp_extension`` guards a build with a file named ``lock`` (``FileBaton``: it exists, so it is

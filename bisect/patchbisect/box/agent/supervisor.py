@@ -33,6 +33,7 @@ from .processes import (
 )
 from .rundir import RunDir
 from .senses import GpuWatch, Health, LogWatch, kernel_kills, open_kernel_log, received_bytes
+from .stopping import build_folders
 
 SAMPLE_EVERY_S = 0.5
 SHM_EVERY_S = 5.0
@@ -196,6 +197,7 @@ class Supervisor:
                 "fence": self._order["fence"],
                 "abandon_s": self._order["abandon_s"],
                 "shm": self._shm_before,
+                "builds": build_folders(self._order["env"]),
                 **self._gpus.about,
             },
         )
