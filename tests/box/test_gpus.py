@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,7 +172,7 @@ def of_a_machine(monkeypatch: pytest.MonkeyPatch, folder: Path, *, files: list[s
     monkeypatch.setattr(Gpus, "_open_nvml", lambda self: NoGpu())
     box = {"gpus": [], "gpu_residents": [], "gpu_idle_gb": 1.5, "gpu_slack_gb": 0.5}
     cleaner = cleaning.Cleaner(str(folder), box=box, leases=None, fence=1)  # type: ignore[arg-type]
-    return cleaner._gpu_faults(wait_s=0.0)
+    return cleaner._on_gpus(wait_s=0.0).faults
 
 
 class NoGpu:
@@ -302,18 +303,35 @@ READS = "echo '0, GPU-0, Fake RTX, 98304, 1, 0'"
 FAILS = "echo 'Unable to determine the device handle for GPU0000:07:00.0: Unknown Error'; exit 255"
 
 
-def through_smi(
+@contextmanager
+def box_with_smi(
     folder: Path, *, apps: str = "true", memory: str = READS, named: tuple[int, ...] = ()
-) -> tuple[str, ...]:
-    """The faults of a box whose ``nvidia-smi`` answers with these commands."""
+) -> Iterator[Box]:
+    """A box whose ``nvidia-smi`` answers with these commands."""
     smi = folder / "bin" / "nvidia-smi"
     smi.parent.mkdir()
     smi.write_text(SMI.format(apps=apps, memory=memory))
     smi.chmod(0o755)
     prefix = ("env", f"PATH={smi.parent}:{os.environ['PATH']}")
-    settings = settings_for(folder, prefix=prefix, lease_directory=str(folder / "lease"), gpus=named)
-    with leased(settings, folder) as box:
+    shared = {"lease_directory": str(folder / "lease"), "gpu_budget_s": 0.1}
+    with leased(settings_for(folder, prefix=prefix, gpus=named, **shared), folder) as box:
+        yield box
+
+
+def through_smi(folder: Path, **said: Any) -> tuple[str, ...]:
+    with box_with_smi(folder, **said) as box:
         return box.prove_clean().faults
+
+
+def test_a_stranger_who_came_is_seen_at_the_end_where_nvidia_smi_is_not_asked_before(tmp_path: Path) -> None:
+    arrived = tmp_path / "arrived"
+    with running("train") as colleague, box_with_smi(tmp_path, apps=f"cat {arrived} 2>/dev/null; true") as box:
+        assert box.prove_clean().clean
+        run = started(box)
+        arrived.write_text(f"GPU-0, {colleague}, 40000\n")
+        (changed,) = run.stop(0.0).box_changed
+    assert changed.startswith(f"after the launch pid {colleague} (")
+    assert changed.endswith(": train) holds 39.1 GiB of GPU 0")
 
 
 def test_an_idle_gpu_that_nvidia_smi_tells_is_clean(tmp_path: Path) -> None:

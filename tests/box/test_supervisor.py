@@ -130,7 +130,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nvml]:
 def faults_of(folder: Path, *, named: Sequence[int] = ()) -> list[str]:
     box = {"gpus": list(named), "gpu_residents": [], "gpu_idle_gb": 1.5, "gpu_slack_gb": 0.5}
     cleaner = cleaning.Cleaner(str(folder), box=box, leases=None, fence=1)  # type: ignore[arg-type]
-    return cleaner._gpu_faults(wait_s=0.0)
+    return cleaner._on_gpus(wait_s=0.0).faults
 
 
 def test_gpus_that_are_named_on_a_machine_that_has_none_are_a_fault(

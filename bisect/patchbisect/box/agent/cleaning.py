@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from .base import Json, boot_id, free_gb, locked, read_json, since_boot, write_json, write_reserved
 from .gpus import Gpu, GpuProcess, Gpus, device_files
@@ -17,6 +18,17 @@ from .stopping import end_processes, end_supervisor, sweep_build_locks, sweep_sh
 from .warmth import Warmth
 
 KEEP_RUNS = 60
+
+
+class OnGpus(NamedTuple):
+    """What is wrong with the GPUs: who is on them, or else what is on them, or that it cannot be read."""
+
+    strangers: Sequence[str] = ()
+    others: Sequence[str] = ()
+
+    @property
+    def faults(self) -> list[str]:
+        return [*self.strangers, *self.others]
 
 
 class Cleaner:
@@ -53,7 +65,7 @@ class Cleaner:
         holder = port_holder(port) if port else None
         if holder:
             faults.append(f"port {port} is held by {holder}")
-        faults += self._gpu_faults(wait_s=0.0)
+        faults += self._on_gpus(wait_s=0.0).faults
         free = free_gb(self._dir)
         if free < self._box["min_free_gb"]:
             faults.append(f"only {free:.2f} GiB are free in {self._dir} ({self._box['min_free_gb']} wanted)")
@@ -71,35 +83,35 @@ class Cleaner:
                 if run.ended or not run.exists:
                     shutil.rmtree(run.path, ignore_errors=True)
 
-    def _gpu_faults(self, *, wait_s: float) -> list[str]:
-        """Foreign processes on the GPUs, and memory above the baseline after ``wait_s`` to let it fall."""
+    def _on_gpus(self, *, wait_s: float) -> OnGpus:
+        """Strangers on the GPUs, and memory above the baseline after ``wait_s`` to let it fall."""
         if self._box["gpus"] is None:
-            return []
+            return OnGpus()
         gpus = Gpus(self._box["gpus"])
         if gpus.source == "none":
-            return self._nothing_read(gpus)
+            return OnGpus(others=self._nothing_read(gpus))
         deadline = time.monotonic() + wait_s
         while True:
-            faults = self._gpu_faults_now(gpus)
-            if not faults or time.monotonic() >= deadline:
-                return faults
+            found = self._on_gpus_now(gpus)
+            if not found.faults or time.monotonic() >= deadline:
+                return found
             time.sleep(0.1)
 
-    def _gpu_faults_now(self, gpus: Gpus) -> list[str]:
+    def _on_gpus_now(self, gpus: Gpus) -> OnGpus:
         listed = gpus.processes()
         residents = [one for one in listed if is_resident(one.pid, self._box["gpu_residents"])]
         busy = [holding(one) for one in listed if one not in residents]
         if busy:
-            return busy
+            return OnGpus(strangers=busy)
         kept = read_json(self._baselines) or {}
         now = {"boot": boot_id(), "driver": gpus.driver, "source": gpus.source}  # NVML counts what is reserved as used
         same = {name: kept.get(name) for name in now} == now
         baseline = dict(kept["used_gb"]) if same else {}
         found = gpus.read()
         if not found and not gpus.incomplete:
-            return self._nothing_read(gpus)
+            return OnGpus(others=self._nothing_read(gpus))
         if gpus.incomplete or gpus.unlisted:
-            return [unreadable(gpus)]
+            return OnGpus(others=[unreadable(gpus)])
         faults = []
         for gpu in found:
             usual = baseline[gpu.uuid] if gpu.uuid in baseline else self._box["gpu_idle_gb"]
@@ -109,7 +121,7 @@ class Cleaner:
                 baseline[gpu.uuid] = min(gpu.used_gb, baseline.get(gpu.uuid, gpu.used_gb))
         if not faults:
             write_json(self._baselines, {**now, "used_gb": baseline})
-        return faults
+        return OnGpus(others=faults)
 
     def _nothing_read(self, gpus: Gpus) -> list[str]:
         return nothing_read(gpus, named=self._box["gpus"], baselines=self._baselines)
@@ -133,11 +145,12 @@ class Cleaner:
         holder = port_holder(state["port"]) if state["port"] else None
         if holder:
             faults.append(f"port {state['port']} is still held by {holder}")
-        on_gpus = self._gpu_faults(wait_s=self._box["gpu_budget_s"])
-        faults += on_gpus
+        on_gpus = self._on_gpus(wait_s=self._box["gpu_budget_s"])
+        faults += on_gpus.faults
         changed = self._changed(run, state)
-        if not left and pids_of_our_own():  # ours are gone: it is somebody's outside, who could not be seen to come
-            changed += [f"after the launch {fault}" for fault in on_gpus]
+        if not left:  # ours are gone: who is there came during the launch, seen (nvidia-smi is not asked) or unseen
+            came = on_gpus.faults if pids_of_our_own() else on_gpus.strangers
+            changed += [f"after the launch {fault}" for fault in came]
         exit_ = run.exit() or {}
         swept: list[str] = []
         if not left:
