@@ -99,6 +99,14 @@ def test_one_that_is_lost_between_proof_and_launch_is_noticed(rig: Box, fake: Fa
     assert changed == "not all GPUs could be read when the launch began (NVML: GPU 1: GPU is lost)"
 
 
+def test_a_driver_that_refuses_is_told_once_for_all_of_them(rig: Box, fake: FakeGpus) -> None:
+    run = started(rig)
+    fake.set(broken="version mismatch")
+    changed = run.stop(0.0).box_changed
+    assert sum("version mismatch" in said for said in changed) == 1
+    assert any(said.startswith("GPU GPU-0, GPU-1, GPU-2 fell off (NVML: version mismatch") for said in changed)
+
+
 # .. lists of processes
 
 
@@ -161,6 +169,16 @@ def test_who_lives_on_the_gpus_is_said_by_the_settings(fake: FakeGpus) -> None:
             assert box.prove_clean().clean
         with box_with(fake) as box:
             assert not box.prove_clean().clean
+
+
+def test_one_of_ours_that_the_driver_lists_too_long_is_no_stranger(rig: Box, fake: FakeGpus) -> None:
+    run = started(rig)
+    server = int(run.dossier()["processes"][0]["pid"])
+    fake.set(FakeGpu(processes=[(0, 30.0, server)], util=7), FakeGpu(), FakeGpu())
+    heard_with(run, 7)
+    report = run.stop(0.0)
+    assert report.box_changed == ()
+    assert report.faults[0].startswith(f"pid {server} (")
 
 
 # .. none at all

@@ -23,12 +23,12 @@ KEEP_RUNS = 60
 class OnGpus(NamedTuple):
     """What is wrong with the GPUs: who is on them, or else what is on them, or that it cannot be read."""
 
-    strangers: Sequence[str] = ()
+    strangers: Sequence[GpuProcess] = ()
     others: Sequence[str] = ()
 
     @property
     def faults(self) -> list[str]:
-        return [*self.strangers, *self.others]
+        return [*map(holding, self.strangers), *self.others]
 
 
 class Cleaner:
@@ -100,7 +100,7 @@ class Cleaner:
     def _on_gpus_now(self, gpus: Gpus) -> OnGpus:
         listed = gpus.processes()
         residents = [one for one in listed if is_resident(one.pid, self._box["gpu_residents"])]
-        busy = [holding(one) for one in listed if one not in residents]
+        busy = [one for one in listed if one not in residents]
         if busy:
             return OnGpus(strangers=busy)
         kept = read_json(self._baselines) or {}
@@ -148,9 +148,8 @@ class Cleaner:
         on_gpus = self._on_gpus(wait_s=self._box["gpu_budget_s"])
         faults += on_gpus.faults
         changed = self._changed(run, state)
-        if not left:  # ours are gone: who is there came during the launch, seen (nvidia-smi is not asked) or unseen
-            came = on_gpus.faults if pids_of_our_own() else on_gpus.strangers
-            changed += [f"after the launch {fault}" for fault in came]
+        if not left:
+            changed += [f"after the launch {fault}" for fault in who_came(run, on_gpus)]
         exit_ = run.exit() or {}
         swept: list[str] = []
         if not left:
@@ -181,7 +180,8 @@ class Cleaner:
             missing = set(state["gpus"])
             for _ in range(2):  # one failed reading is no proof
                 missing -= {gpu.uuid for gpu in gpus.read()}
-            found += [f"GPU {uuid} fell off ({gpus.why})" for uuid in sorted(missing)]
+            if missing:
+                found.append(f"GPU {', '.join(sorted(missing))} fell off ({gpus.why})")
         by = (read_json(run.file("swept.json")) or {}).get("by")
         if by:
             found.append(f"the launch was ended as a leftover by another command of {by}")
@@ -198,6 +198,17 @@ def began_at(run: RunDir) -> float:
     state = run.state()
     ago = since_boot() - state["started_since_boot"] if run.of_this_boot and "started_since_boot" in state else 0.0
     return min(float(state["started"]), time.time() - ago)
+
+
+def who_came(run: RunDir, on_gpus: OnGpus) -> list[str]:
+    """Who is on the GPUs now that ours are gone came during the launch: nvidia-smi was not asked meanwhile.
+
+    In a container also whatever else is there may be somebody's outside. Elsewhere the driver may list ours too long.
+    """
+    if pids_of_our_own():
+        return on_gpus.faults
+    ours = {pid for pid, _ in run.known()}
+    return [holding(one) for one in on_gpus.strangers if one.pid not in ours]
 
 
 def is_resident(number: int, programs: Sequence[str]) -> bool:

@@ -125,8 +125,9 @@ class GpuWatch:
 
     def _look_for_missing(self) -> None:
         missing = self.expected - {gpu.uuid for gpu in self._readings[1]}
-        for uuid in missing & self._missing:
-            self._note(f"GPU {uuid} fell off ({self._gpus.why})")
+        gone = sorted(missing & self._missing)
+        if gone:
+            self._note(f"GPU {', '.join(gone)} fell off ({self._gpus.why})")
         self._missing = missing
 
     def look_for_foreigners(self, mine: Collection[int]) -> None:
