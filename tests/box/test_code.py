@@ -57,6 +57,21 @@ def test_code_is_placed_once_and_proven(box: Box, upstream: FakeSglang) -> None:
     assert provenance["tree"] == upstream.git("rev-parse", f"{commit}:python/sglang")
 
 
+def test_what_a_killed_agent_left_half_made_is_dropped(box: Box, upstream: FakeSglang, tmp_path: Path) -> None:
+    box.put_code(upstream.path, upstream.commit(["--line", "one"]))
+    tree = "0" * 40
+    dead, alive = 4_000_000, os.getpid()
+    left = {
+        pid: [tmp_path / f"box/trees/.{tree}.{pid}", tmp_path / f"box/code.git/incoming.{pid}"] for pid in (dead, alive)
+    }
+    for folder, bundle in left.values():
+        (folder / "python").mkdir(parents=True)
+        bundle.write_bytes(b"half")
+    box.put_code(upstream.path, upstream.commit(["--line", "two"]))
+    assert not any(path.exists() for path in left[dead])
+    assert all(path.exists() for path in left[alive])
+
+
 def test_only_what_the_box_lacks_travels(box: Box, upstream: FakeSglang, monkeypatch: pytest.MonkeyPatch) -> None:
     from patchbisect.box import code as client
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import os
 import shutil
@@ -247,6 +248,14 @@ class CodeStore:
         for tree in sorted(self._all(), key=self._used)[:-KEEP_TREES]:
             if tree != keep and tree not in busy:
                 shutil.rmtree(f"{self._trees}/{tree}", ignore_errors=True)
+        self._drop_half_made()
+
+    def _drop_half_made(self) -> None:
+        """What an agent had begun when it was killed, or the machine switched off; its pid ends the name."""
+        for path in (*glob.glob(f"{self._trees}/.*.*"), *glob.glob(f"{self.repo}/incoming.*")):
+            if not os.path.exists(f"/proc/{path.rpartition('.')[2]}"):
+                with contextlib.suppress(OSError):
+                    shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
 
 
 def built_files(checkout: str) -> list[str]:
