@@ -12,6 +12,7 @@ import pytest
 
 from patchbisect.box import Box, Check, open_box
 from patchbisect.box.agent import doctor as on_box
+from patchbisect.box.agent import dossier
 from patchbisect.testing.fake_sglang import FakeSglang
 from tests.box.lab import launch, listen, settings_for, until_log
 
@@ -92,6 +93,18 @@ def test_launches_are_listed(box: Box) -> None:
     assert (found.launch_id, found.keep, found.processes) == (run.launch_id, True, 1)
     run.stop(0.0)
     assert box.launches() == ()
+
+
+@pytest.mark.parametrize("dies", [True, False], ids=["dies", "waits in the driver for ever"])
+def test_a_dossier_does_not_wait_for_what_never_answers(monkeypatch: pytest.MonkeyPatch, dies: bool) -> None:
+    kill, killed = subprocess.Popen.kill, []
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda self: killed.append(self) or (kill(self) if dies else None))
+    monkeypatch.setattr(dossier, "DYING_S", 5.0 if dies else 0.01)
+    begun = dossier.asked("sh", "-c", "echo so far; exec sleep 600")
+    assert dossier.answer(begun, within_s=0.2) == ("so far\n" if dies else "") + "no answer within 0 s"
+    assert killed == [begun]
+    kill(begun)
+    begun.communicate()
 
 
 @pytest.mark.ci

@@ -14,7 +14,8 @@ from .base import Json
 from .processes import Proc, rank_of, title
 from .rundir import RunDir
 
-STACKS_BUDGET_S = 20.0
+STACKS_BUDGET_S = SMI_BUDGET_S = 20.0
+DYING_S = 1.0
 TAIL_BYTES = 1 << 20
 LINE_RANK = re.compile(rb"\bTP(\d+)\b")
 
@@ -57,22 +58,27 @@ def stacks(members: list[Proc], *, python: str) -> Json:
     program = py_spy(python)
     if program is None:
         return {"": "py-spy is not on the box: pip install py-spy"}
-    started = {
-        proc.pid: subprocess.Popen(
-            [program, "dump", "--nonblocking", "--pid", str(proc.pid)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        for proc in members
-    }
+    started = {proc.pid: asked(program, "dump", "--nonblocking", "--pid", str(proc.pid)) for proc in members}
     deadline = time.monotonic() + STACKS_BUDGET_S
-    found = {}
-    for pid, process in started.items():
+    return {str(pid): answer(one, within_s=max(0.1, deadline - time.monotonic())) for pid, one in started.items()}
+
+
+def asked(*words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def answer(process: subprocess.Popen[bytes], *, within_s: float) -> str:
+    """What it says. One that waits in a driver does not even die of a kill, and must not be waited for."""
+    try:
+        said, late = process.communicate(timeout=within_s)[0], ""
+    except subprocess.TimeoutExpired:
+        process.kill()
+        late = f"no answer within {within_s:.0f} s"
         try:
-            said, _ = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
+            said, _ = process.communicate(timeout=DYING_S)
         except subprocess.TimeoutExpired:
-            process.kill()
-            said, _ = process.communicate()
-        found[str(pid)] = said.decode("utf-8", "replace")
-    return found
+            said = b""
+    return said.decode("utf-8", "replace") + late
 
 
 def last_lines(path: str) -> Json:
@@ -88,10 +94,4 @@ def last_lines(path: str) -> Json:
 
 
 def nvidia_smi() -> str:
-    if shutil.which("nvidia-smi") is None:
-        return ""
-    try:
-        done = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=20, check=False)
-    except subprocess.TimeoutExpired:
-        return "nvidia-smi did not answer within 20 s"
-    return done.stdout
+    return answer(asked("nvidia-smi"), within_s=SMI_BUDGET_S) if shutil.which("nvidia-smi") else ""

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from .processes import open_files, process_table, send_signal, shared_memory, wait_gone
 from .rundir import RunDir
 
-KILL_BUDGET_S = 30.0
+KILL_BUDGET_S = 120.0
+"""A process that pinned hundreds of GiB of the machine's memory takes a minute to give them back, and dies only then."""
 
 
 def sweep_shared_memory(paths: set[str]) -> list[str]:
