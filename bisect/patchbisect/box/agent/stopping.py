@@ -12,7 +12,7 @@ from .processes import open_files, process_table, send_signal, shared_memory, wa
 from .rundir import RunDir
 
 KILL_BUDGET_S = 120.0
-"""A process that pinned hundreds of GiB of the machine's memory takes a minute to give them back, and dies only then."""
+"""A process that pinned hundreds of GiB of the machine's memory gives them back for a minute, and dies only then."""
 
 
 def sweep_shared_memory(paths: set[str]) -> list[str]:
