@@ -253,7 +253,9 @@ def test_a_box_that_uses_no_gpu_keeps_a_book_of_its_own(
 
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> tuple[GpuWatch, list[str]]:
-    """One who sees a number that no process here has."""
+    """One who sees a number that no process here has, on a machine whose /proc hides strangers."""
+    monkeypatch.setattr(senses, "hides_others", lambda: True)
+    monkeypatch.setattr(senses, "pids_of_our_own", lambda: False)
     said: list[str] = []
     found = GpuWatch([], residents=(), note=said.append)
     found._gpus.source = "nvml"
@@ -261,10 +263,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> tuple[GpuWatch, list[str]]:
     return found, said
 
 
-def test_a_stranger_whom_proc_hides_is_noticed_when_he_stays(
-    watch: tuple[GpuWatch, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(senses, "pids_of_our_own", lambda: False)
+def test_a_stranger_whom_proc_hides_is_noticed_when_he_stays(watch: tuple[GpuWatch, list[str]]) -> None:
     looks, said = watch
     looks.look_for_foreigners({1})
     assert said == [], "it may have ended just now"
@@ -279,8 +278,15 @@ def test_one_of_ours_that_ended_is_not_taken_for_him(watch: tuple[GpuWatch, list
     assert said == []
 
 
-def test_in_a_container_it_may_be_ours(watch: tuple[GpuWatch, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(senses, "pids_of_our_own", lambda: True)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("hides_others", False), ("pids_of_our_own", True)],
+    ids=["a thread of ours that ended (560 names those)", "ours under the host's number"],
+)
+def test_a_number_that_may_be_ours_is_not_taken_for_him(
+    watch: tuple[GpuWatch, list[str]], monkeypatch: pytest.MonkeyPatch, name: str, value: bool
+) -> None:
+    monkeypatch.setattr(senses, name, lambda: value)
     looks, said = watch
     for _ in range(3):
         looks.look_for_foreigners({1})

@@ -18,6 +18,7 @@ from .dossier import py_spy
 from .git import borrowable_objects, checkout_of, git
 from .gpus import Gpus, device_files
 from .lease import LeaseBook, lease_dir, whose
+from .processes import hides_others
 from .warmth import Warmth
 
 OLDEST_GIT = (2, 25)
@@ -153,14 +154,14 @@ def _gpus(directory: str, box: Json) -> Iterator[Json]:
 
 
 def _sees_processes(directory: str, box: Json) -> Iterator[Json]:
-    if os.path.exists("/proc/1/stat"):
-        yield _right("processes", "those of all users are visible")
-    else:
+    if hides_others():
         yield _fault(
             "processes",
             "/proc hides those of other users: a colleague's server on the GPUs cannot be named",
             "mount /proc without hidepid, or join the group that it spares",
         )
+    else:
+        yield _right("processes", "those of all users are visible")
 
 
 def _survives_logout(directory: str, box: Json) -> Iterator[Json]:

@@ -118,6 +118,11 @@ def pids_of_our_own() -> bool:
         return False
 
 
+def hides_others() -> bool:
+    """Whether /proc shows this user only what is their own (mounted with ``hidepid``)."""
+    return not os.path.exists("/proc/1/stat")
+
+
 CUDA_FILE = "/dev/nvidia-uvm"
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from .base import Json
 from .gpus import Gpu, Gpus, device_files
-from .processes import describe, on_gpu, pids_of_our_own, program
+from .processes import describe, hides_others, on_gpu, pids_of_our_own, program
 
 SMI_EVERY_S = 5.0
 
@@ -134,12 +134,13 @@ class GpuWatch:
         """Processes on a GPU that are not ``mine``; nvidia-smi is not asked, which is slow.
 
         One that cannot be seen in a container may be ours under the host's number: the stop will tell, when ours are
-        gone. Elsewhere it is a stranger's that /proc hides, or one that ended just now: the next look will tell.
+        gone. Where /proc hides strangers it is one of them, or one that ended just now: the next look will tell.
         """
         unseen: set[int] = set()
+        hiding = hides_others() and not pids_of_our_own()
         for one in self._gpus.processes() if self._gpus.source == "nvml" else ():
             pid = on_gpu(one.pid)
-            if pid is None and one.pid not in mine and not pids_of_our_own():
+            if pid is None and one.pid not in mine and hiding:
                 unseen.add(one.pid)
             hidden = one.pid in unseen & self._unseen
             stranger = pid is not None and pid not in mine and program(pid) not in self._residents
