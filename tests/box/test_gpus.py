@@ -404,6 +404,9 @@ def test_the_first_answer_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> No
     ("said", "remedy"),
     [
         ("RM has detected an NVML/RM version mismatch.", "reboot, or unload the old one"),
+        ("Driver/library version mismatch", "reboot, or unload the old one"),
+        ("GPU requires restart", "nvidia-smi --gpu-reset"),
+        ("GPU requires reset", "nvidia-smi --gpu-reset"),
         ("Unknown Error", "restart the container"),
         ("something new", "nvidia-smi -q"),
     ],

@@ -29,12 +29,12 @@ PACKAGES = ("torch", "sglang-kernel", "sgl-kernel", "flashinfer-python", "transf
 GPU_REMEDIES = {
     "ersion mismatch": "the driver was upgraded: reboot, or unload the old one (rmmod nvidia_uvm nvidia)",
     "GPU is lost": "reboot, or switch the machine off and on: dmesg says more (Xid)",
-    "requires restart": "reboot, or nvidia-smi --gpu-reset",
+    "GPU requires re": "reboot, or end all that uses it, then nvidia-smi -pm 0 && nvidia-smi --gpu-reset",
     "Unknown Error": "restart the container (a `systemctl daemon-reload` outside takes its GPUs away), or reboot",
     "Insufficient Permissions": "use root, or a GPU that MIG does not cut up",
     "Not Supported": "this GPU does not tell its memory: use another box",
 }
-"""By what the driver says."""
+"""By what the driver says. NVIDIA's binding has words of its own: restart for reset."""
 VERSIONS = (
     "import importlib.metadata as m, sys\n"
     "print('Python', sys.version.split()[0])\n"
