@@ -89,6 +89,22 @@ def test_a_revoked_host_key_is_refused_and_a_certificate_line_does_no_harm(
     assert "is not known here" in refusal(settings, home).message
 
 
+@pytest.mark.parametrize("names", ["*", "127.0.0.?", "[127.0.0.1]:*", "127.0.0.1"])
+def test_a_host_key_is_known_by_whatever_openssh_knows_it(
+    settings: BoxSettings, home: Path, sshd: Sshd, names: str
+) -> None:
+    (home / ".ssh" / "known_hosts").write_text(f"{names} {sshd.known_hosts_line(1).split(maxsplit=1)[1]}")
+    assert hello(settings, home) == sshd.user
+
+
+def test_another_key_under_the_name_without_the_port_makes_it_unknown_not_changed(
+    settings: BoxSettings, home: Path, tmp_path: Path
+) -> None:
+    other = make_key(tmp_path / "other").with_suffix(".pub").read_text()
+    (home / ".ssh" / "known_hosts").write_text(f"127.0.0.1 {other}")
+    assert "is not known here" in refusal(settings, home).message
+
+
 def test_a_hashed_known_hosts_file_is_read(settings: BoxSettings, home: Path, sshd: Sshd) -> None:
     known = home / ".ssh" / "known_hosts"
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(known)], check=True, capture_output=True)

@@ -26,6 +26,17 @@ logging.getLogger(LOG_CHANNEL).addHandler(logging.NullHandler())
 logging.getLogger(LOG_CHANNEL).propagate = False  # it logs tracebacks of what is told as a BoxError
 
 
+class KnownByName(paramiko.MissingHostKeyPolicy):
+    """As OpenSSH: a host of which no key is kept by name and port may have one that is kept by its name alone."""
+
+    def __init__(self, keys: Sequence[paramiko.PKey]) -> None:
+        self._keys = keys
+
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
+        if key not in self._keys:
+            paramiko.RejectPolicy().missing_host_key(client, hostname, key)
+
+
 class Connection:
     """A way to the box: the clients of the jump hosts, if there are any, and last that of the box itself."""
 
@@ -171,10 +182,9 @@ class SshLink:
     def _connect(self, host: HostSettings, tunnel: paramiko.Channel | None) -> paramiko.SSHClient:
         client = paramiko.SSHClient()
         client.set_log_channel(LOG_CHANNEL)
-        client.set_missing_host_key_policy(paramiko.RejectPolicy())
-        for names, key in host_keys(host):
-            for known in names:
-                client.get_host_keys().add(known, key.get_name(), key)
+        client.set_missing_host_key_policy(KnownByName(host_keys(host, host.key_name)))
+        for key in host_keys(host, host.known_as):
+            client.get_host_keys().add(host.known_as, key.get_name(), key)
         heard = Heard(tunnel) if tunnel else self._way(host)
         login = Login(self.where, host, heard, timeout_s=self.timeout_s, worked=self._connected_before)
         try:
