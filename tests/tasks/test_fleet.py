@@ -76,3 +76,31 @@ def test_boxes_with_other_gpus_are_not_mixed(project: FakeProject, tmp_path: Pat
     assert refused.returncode == 2
     assert "gpus: 1x Fake RTX 96 GiB (a), 1x Fake RTX 141 GiB (b)" in refused.stderr
     assert records(project, "intent") == []
+
+
+def test_a_colleague_on_the_gpus_is_waited_for(project: FakeProject, tmp_path: Path) -> None:
+    (tmp_path / "gpus").mkdir()
+    colleague = subprocess.Popen(["sleep", "600"])
+    FakeGpus(tmp_path / "gpus", FakeGpu(processes=[(colleague.pid, 41.0)]))
+    with_boxes(project, "a", agent_python=str(tmp_path / "gpus" / "venv" / "bin" / "python"))
+    void = project.run("launch", "--box", "a", "--point", "clean", "--json")
+    words = [str(PROGRAM), "launch", "--box", "a", "--point", "clean", "--wait-for-box", "120", "--json"]
+    launching = subprocess.Popen(
+        words,
+        cwd=project.root,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert launching.stderr is not None
+    told = next((line for line in launching.stderr if "waiting" in line), "")
+    colleague.kill()
+    colleague.wait()
+    out, _ = launching.communicate()
+    assert void.returncode == 3
+    assert "--wait-for-box" in json.loads(void.stdout)["advice"]
+    assert f"waiting up to 120 s for the box: pid {colleague.pid} (" in told
+    found = json.loads(out)
+    assert found["outcome"] == "ready"
+    assert found["timings"]["waited"] > 0

@@ -338,8 +338,8 @@ def remaining(allowed: Budget, steps: Sequence[Step]) -> Budget:
 
 
 def launch_s(timings: Mapping[str, float]) -> float:
-    """Seconds of a launch, without the environment that was built for it."""
-    return timings.get("total", 0.0) - timings.get("environment", 0.0)
+    """Seconds of a launch, without the environment that was built for it and the wait for the box."""
+    return timings.get("total", 0.0) - timings.get("environment", 0.0) - timings.get("waited", 0.0)
 
 
 def is_spent(left: Budget) -> bool:

@@ -39,6 +39,9 @@ from patchbisect.errors import BoxError, PatchbisectError, UsageError
 
 log = logging.getLogger(__name__)
 
+LOOK_AGAIN_S = 2.0
+"""Between two looks at a box that is not clean and is waited for."""
+TOLD_EVERY_S = 60.0
 FIRST_PATIENCE_S = 2.0
 """For a box that was never reached: there the way is more likely wrong than broken."""
 SILENT_TRIES = 2
@@ -148,11 +151,27 @@ class Box:
         """A port on which nobody listens now."""
         return int(self.ask("free_port")["port"])
 
-    def prove_clean(self, port: int = 0) -> CleanReport:
+    def prove_clean(
+        self, port: int = 0, *, wait_s: float = 0.0, waiting: Callable[[CleanReport], None] | None = None
+    ) -> CleanReport:
         """Whether a launch would find the box as it should be. Sweeps what our own earlier launches left.
 
-        Needs the lease. Raises LeaseLost.
+        Who or what is in the way has ``wait_s`` seconds to go; ``waiting`` hears of it, once a minute. Needs the
+        lease. Raises LeaseLost.
         """
+        deadline = time.monotonic() + wait_s
+        to_be_told = time.monotonic()
+        while True:
+            report = self._looked(port)
+            now = time.monotonic()
+            if report.clean or now >= deadline:
+                return report
+            if waiting and now >= to_be_told:
+                waiting(report)
+                to_be_told = now + TOLD_EVERY_S
+            time.sleep(min(LOOK_AGAIN_S, deadline - now))
+
+    def _looked(self, port: int) -> CleanReport:
         answer = self.ask("prove_clean", port=port)
         return CleanReport(
             clean=answer["clean"],

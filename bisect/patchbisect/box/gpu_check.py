@@ -60,9 +60,14 @@ class GpuCheck:
     oom_exit: Exited | None
 
 
-def gpu_check(box: Box, *, new_id: Callable[[], str], allocate: str = ALLOCATE, exhaust: str = EXHAUST) -> GpuCheck:
-    """Needs the lease, and a clean box. Takes half a minute, and the first GPU of the box. Raises BoxError."""
-    clean = box.prove_clean()
+def gpu_check(
+    box: Box, *, new_id: Callable[[], str], wait_s: float = 0.0, allocate: str = ALLOCATE, exhaust: str = EXHAUST
+) -> GpuCheck:
+    """Needs the lease, and a box that is clean within ``wait_s`` seconds.
+
+    Takes half a minute, and the first GPU of the box. Raises BoxError.
+    """
+    clean = box.prove_clean(wait_s=wait_s)
     if not clean.clean:
         return GpuCheck((Check("clean", False, "; ".join(clean.faults), REMEDY_CLEAN),), b"", None)
     facts = box.hello()

@@ -45,7 +45,7 @@ _HELP = {
     "repeats": "further launches of an end that disagrees",
     "box": "the box to launch on",
     "boxes": "several boxes, alike, to launch on side by side: a,b,c",
-    "wait-for-box": "seconds to wait while somebody else has the box",
+    "wait-for-box": "seconds to wait while somebody else has the box or its GPUs",
     "engine": "dask: launch through the workers of a Dask cluster (--boxes: of those only these)",
     "scheduler": "where its scheduler is, like tcp://head:8786",
     "export-branch": "write the timeline as a branch of this repository, for git bisect run; launch nothing",

@@ -27,7 +27,7 @@ _LAUNCH_HELP = {
     "until": "how far it must get: kv-allocated or ready; default: the profile's",
     "set": "flag:NAME=VALUE, env:NAME=VALUE or package:NAME=VERSION; repeatable",
     "port": "HTTP port; default: a free one",
-    "wait-for-box": "seconds to wait while somebody else has the box",
+    "wait-for-box": "seconds to wait while somebody else has the box or its GPUs",
     "json": "print one JSON document",
 }
 

@@ -33,6 +33,8 @@ class Rig:
     """The project's own, as it is on disk: what the box's environment was made for."""
     lease: Lease | None = None
     """None under a reservation, which nobody renews."""
+    wait_s: float = 0.0
+    """How long who has the box's port, GPUs or disk may stay before a trial is void."""
 
     @property
     def stand_ins(self) -> tuple[str, ...]:
@@ -70,7 +72,9 @@ def reach(project: Project, *, box: str | None, embedded: Embedded | None) -> It
 def open_rig(
     project: Project, *, mirror: Mirror, box: str | None, embedded: Embedded | None, reason: str, wait_s: float = 0.0
 ) -> Iterator[Rig]:
-    """Reach the box and have it to ourselves, for ``reason``, waiting up to ``wait_s`` seconds for it.
+    """Reach the box and have it to ourselves, for ``reason``, waiting up to ``wait_s`` seconds.
+
+    Each trial waits as long for a box that is not clean.
 
     One lease for all that is done with it: between two trials of a bisection nobody else gets in. A reservation of
     this project is used, by one command at a time, and kept. Raises UsageError for an unknown box, BoxError when it
@@ -92,6 +96,7 @@ def open_rig(
                 wheels=Wheels(opened, policy=config.wheels_policy),
                 pin=pin_of(project),
                 lease=lease,
+                wait_s=wait_s,
             )
 
 

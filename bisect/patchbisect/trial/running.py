@@ -11,7 +11,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from patchbisect import command
-from patchbisect.box import Environment, LaunchSpec, PlacedCode, Run, StopReport
+from patchbisect.box import CleanReport, Environment, LaunchSpec, PlacedCode, Run, StopReport
 from patchbisect.box.failures import CannotEquip, CannotLaunch, LeaseLost, LinkLost, NoSuchLaunch, WrongCode
 from patchbisect.errors import BoxError, PointUnbuildable
 from patchbisect.model import Outcome, Persistence, Stage, Verdict
@@ -60,7 +60,7 @@ def run_trial(
             clock.lap("environment")
         watcher.step("proving the box clean")
         port = port or rig.box.free_port()
-        clean = rig.box.prove_clean(port)
+        clean = _clean(rig, port, watcher=watcher, clock=clock)
         if clean.clean:
             follower = Follower(
                 rig=rig, prepared=prepared, until=until, settle_s=settle_s, watcher=watcher, usual=usual
@@ -72,7 +72,9 @@ def run_trial(
             launched = _launch(rig, spec, placed, follower=follower, watcher=watcher, clock=clock)
         else:
             why = "the box is not clean: " + "; ".join(clean.faults)
-            launched = Launched(verdict=_void(why, advice="end what holds the box, or wait for it, then try again"))
+            launched = Launched(
+                verdict=_void(why, advice="end what holds the box, or wait: --wait-for-box 600 (seconds)")
+            )
     except (CannotEquip, CannotLaunch, PointUnbuildable, WrongCode) as refusal:
         launched = Launched(verdict=_void(refusal.message, advice=refusal.remedy, persistence=Persistence.PERMANENT))
     except NoSuchLaunch as forgotten:
@@ -81,6 +83,23 @@ def run_trial(
     timings = clock.timings()
     watcher.step(f"{_ending(launched.verdict)} after {timings['total']:.1f} s")
     return recorded(rig, prepared, launched, until=until, timings=timings, tags=tags, identifier=identifier)
+
+
+def _clean(rig: Rig, port: int, *, watcher: Watcher, clock: _Clock) -> CleanReport:
+    """The proof that the box is clean, with the patience that the rig has; what is waited counts apart."""
+    waited = False
+
+    def waiting(report: CleanReport) -> None:
+        nonlocal waited
+        if not waited:
+            clock.lap("prepare")
+        waited = True
+        watcher.step(f"waiting up to {rig.wait_s:.0f} s for the box: {'; '.join(report.faults)}")
+
+    report = rig.box.prove_clean(port, wait_s=rig.wait_s, waiting=waiting)
+    if waited:
+        clock.lap("waited")
+    return report
 
 
 def rejoin_trial(
