@@ -97,6 +97,34 @@ def test_a_host_key_is_known_by_whatever_openssh_knows_it(
     assert hello(settings, home) == sshd.user
 
 
+def test_one_of_several_keys_of_a_kind_is_enough(
+    settings: BoxSettings, home: Path, sshd: Sshd, proxy: Proxy, tmp_path: Path
+) -> None:
+    known, line = home / ".ssh" / "known_hosts", sshd.known_hosts_line(proxy.port)
+    other = make_key(tmp_path / "other").with_suffix(".pub").read_text().rpartition(" ")[0]
+    for lines in (f"{line}* {other}\n", f"* {other}\n{line}"):
+        known.write_text(lines)
+        assert hello(settings, home) == sshd.user
+
+
+def test_the_host_is_asked_for_a_kind_of_key_that_is_known_of_it(
+    settings: BoxSettings, home: Path, tmp_path: Path
+) -> None:
+    """It has two kinds, of which the one that is not known would be preferred; of a third it has none."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(tmp_path / "rsa")], check=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-N", "", "-f", str(tmp_path / "ecdsa")], check=True)
+    both = Sshd(tmp_path / "both", extra=f"HostKey {tmp_path / 'rsa'}")
+    both.start()
+    try:
+        keys = [(tmp_path / f"{kind}.pub").read_text() for kind in ("ecdsa", "rsa")]
+        (home / ".ssh" / "known_hosts").write_text("".join(f"[127.0.0.1]:{both.port} {key}" for key in keys))
+        config = home / ".ssh" / "config"
+        config.write_text(f"Host rig\n  HostName 127.0.0.1\n  Port {both.port}\n  IdentityFile {both.client_key}\n")
+        assert hello(settings, home) == both.user
+    finally:
+        both.stop(sessions=True)
+
+
 def test_another_key_under_the_name_without_the_port_makes_it_unknown_not_changed(
     settings: BoxSettings, home: Path, tmp_path: Path
 ) -> None:

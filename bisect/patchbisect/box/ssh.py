@@ -15,7 +15,8 @@ from collections.abc import Sequence
 import paramiko
 
 from patchbisect.box.failures import LinkLost, Unreachable
-from patchbisect.box.ssh_config import HostSettings, hops_to, host_keys, lookup
+from patchbisect.box.known_hosts import Known
+from patchbisect.box.ssh_config import HostSettings, hops_to, lookup
 from patchbisect.box.ssh_proxy import ProxyCommand
 from patchbisect.box.ssh_refusals import BROKEN, Heard, Login, hung_up
 from patchbisect.errors import NO_FILES, BoxError
@@ -24,17 +25,6 @@ KEEPALIVE_S = 5
 LOG_CHANNEL = "patchbisect.paramiko"
 logging.getLogger(LOG_CHANNEL).addHandler(logging.NullHandler())
 logging.getLogger(LOG_CHANNEL).propagate = False  # it logs tracebacks of what is told as a BoxError
-
-
-class KnownByName(paramiko.MissingHostKeyPolicy):
-    """As OpenSSH: a host of which no key is kept by name and port may have one that is kept by its name alone."""
-
-    def __init__(self, keys: Sequence[paramiko.PKey]) -> None:
-        self._keys = keys
-
-    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
-        if key not in self._keys:
-            paramiko.RejectPolicy().missing_host_key(client, hostname, key)
 
 
 class Connection:
@@ -182,9 +172,8 @@ class SshLink:
     def _connect(self, host: HostSettings, tunnel: paramiko.Channel | None) -> paramiko.SSHClient:
         client = paramiko.SSHClient()
         client.set_log_channel(LOG_CHANNEL)
-        client.set_missing_host_key_policy(KnownByName(host_keys(host, host.key_name)))
-        for key in host_keys(host, host.known_as):
-            client.get_host_keys().add(host.known_as, key.get_name(), key)
+        known = Known(host.known_hosts, known_as=host.known_as, name=host.key_name)
+        client.set_missing_host_key_policy(known)
         heard = Heard(tunnel) if tunnel else self._way(host)
         login = Login(self.where, host, heard, timeout_s=self.timeout_s, worked=self._connected_before)
         try:
@@ -199,6 +188,7 @@ class SshLink:
                 timeout=self.timeout_s,
                 banner_timeout=self.timeout_s,
                 auth_timeout=self.timeout_s,
+                transport_factory=known.transport,
             )
         except BaseException as problem:
             client.close()

@@ -5,18 +5,15 @@ These are ``~/.ssh/config``, then ``/etc/ssh/ssh_config``, of which the first th
 
 from __future__ import annotations
 
-import base64
 import getpass
-import hmac
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import paramiko
-from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
+from patchbisect.box.known_hosts import marked
 from patchbisect.box.ssh_files import EVERY_HOST, ConfigLine, config_files, config_lines
 from patchbisect.errors import UsageError
 
@@ -174,66 +171,6 @@ def _paths(text: str) -> tuple[Path, ...]:
     return tuple(map(_path, shlex.split(text)))
 
 
-def host_keys(host: HostSettings, name: str) -> list[paramiko.PKey]:
-    """The keys that the known_hosts files of ``host`` have of ``name``.
-
-    Lines with a marker are left out (Paramiko 5.1 raises on them): a revoked key is never a known one, and what a
-    certificate authority vouches for is refused as unknown. So are lines that are damaged.
-    """
-    revoked = {fields[3] for _, fields in _marked(host.known_hosts) if fields[0] == "@revoked" and len(fields) > 3}
-    found = []
-    for path in host.known_hosts:
-        for fields in map(str.split, _lines(path)):
-            if len(fields) > 2 and fields[2] not in revoked and _speaks_for(fields[0], name):
-                found.append(_key(fields))
-    return [key for key in found if key is not None]
-
-
-def _key(fields: list[str]) -> paramiko.PKey | None:
-    """None for a kind that Paramiko has not, and for a damaged line, of which it may say much or little."""
-    try:
-        entry = HostKeyEntry.from_line(" ".join(fields))
-    except (InvalidHostKey, paramiko.SSHException, ValueError, OverflowError):
-        return None
-    return entry.key if entry else None
-
-
-def _speaks_for(names: str, name: str) -> bool:
-    """Whether ``names``, the first field of a line of known_hosts (sshd(8)), has ``name``."""
-    if names.startswith("|"):
-        return _hashed(names, name)
-    holding = [pattern for pattern in names.lower().split(",") if _matches(pattern.removeprefix("!"), name.lower())]
-    return bool(holding) and not any(pattern.startswith("!") for pattern in holding)
-
-
-def _hashed(entry: str, name: str) -> bool:
-    """Of such a line one can tell only whether it is that name: ``|1|salt|HMAC-SHA1 of it``."""
-    try:
-        salt, digest = map(base64.b64decode, entry.split("|")[2:])
-    except ValueError:
-        return False
-    return hmac.compare_digest(hmac.digest(salt, name.encode(), "sha1"), digest)
-
-
-def _matches(pattern: str, name: str) -> bool:
-    return re.fullmatch(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."), name) is not None
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-
-
-def _marked(paths: tuple[Path, ...]) -> Iterator[tuple[Path, list[str]]]:
-    for path in paths:
-        for line in _lines(path):
-            if line.startswith("@"):
-                yield path, line.split()
-
-
 def not_applied(target: str) -> list[str]:
     """What OpenSSH would honour for ``target`` and this tool does not, one sentence each."""
     holding = _directives(parse_target(target)).keys() - APPLIED - WITHOUT_EFFECT
@@ -245,5 +182,5 @@ def not_applied(target: str) -> list[str]:
             what = f"match {line.unknown_criteria[0]}" if line.unknown_criteria else line.directive
             if what in directives or line.unknown_criteria:
                 found.append(f"{line.path}:{line.number}: {what} is not applied")
-    marked = _marked(lookup(target).known_hosts)
-    return found + [f"{path}: a {fields[0]} line is not applied" for path, fields in marked]
+    unread = marked(lookup(target).known_hosts)
+    return found + [f"{path}: a {fields[0]} line is not applied" for path, fields in unread]
