@@ -77,6 +77,15 @@ def test_numbers_only_grow_also_after_release(book: LeaseBook) -> None:
     assert take(book)["fence"] == 2
 
 
+@pytest.mark.parametrize("written", ["", '{"le', "[]", "7", "{}", '{"fence": 9}', '{"fence": "9", "leases": []}'])
+def test_a_book_that_is_damaged_is_begun_anew(book: LeaseBook, tmp_path: Path, written: str) -> None:
+    take(book)
+    (tmp_path / "lease.json").write_text(written)
+    assert book.status()["leases"] == []
+    assert take(book, token="other")["fence"] == 1
+    assert "busy" in take(book, token="third")
+
+
 def test_a_number_of_a_book_that_was_deleted_is_never_given_again(tmp_path: Path) -> None:
     place = tmp_path / "lease"
     old = LeaseBook(str(place))
@@ -258,6 +267,20 @@ def reserved(tmp_path: Path) -> Iterator[tuple[Box, Reservations]]:
         yield box, kept
         with kept.used(box, reason="tidying"):
             box.prove_clean()
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("written", ["", '{"fe', "[]", "{}", '{"fence": null}'])
+def test_a_reservation_whose_file_is_damaged_is_none(tmp_path: Path, written: str) -> None:
+    kept = Reservations(tmp_path)
+    with open_box("local", settings_for(tmp_path), state=tmp_path) as box:
+        kept.keep(box.name, box.acquire("reserved", lease_s=600.0))
+        assert kept.fence(box)
+        (file,) = (tmp_path / "reservations").glob("*.json")
+        file.write_text(written)
+        assert kept.fence(box) == 0
+        with pytest.raises(BoxBusy, match="reserved"):
+            box.acquire("launch")
 
 
 @pytest.mark.ci

@@ -35,14 +35,20 @@ class Reservations:
 
     def fence(self, box: Box) -> int:
         """The number of our reservation of that box; 0 where there is none, or where it is over."""
-        path = self._path(box.name)
-        if not path.exists():
+        fence = self._kept(box.name)
+        if not fence:
             return 0
-        fence = int(json.loads(path.read_text(encoding="utf-8"))["fence"])
         if any(held.fence == fence and held.expires_in_s > 0 for held in box.leases()):
             return fence
         self.forget(box.name)
         return 0
+
+    def _kept(self, box: str) -> int:
+        """0 also where the file is damaged: the reservation, if it is not over, can be taken back with box.steal."""
+        try:
+            return int(json.loads(self._path(box).read_text(encoding="utf-8"))["fence"])
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            return 0
 
     @contextlib.contextmanager
     def used(self, box: Box, *, reason: str, wait_s: float = 0.0) -> Iterator[None]:

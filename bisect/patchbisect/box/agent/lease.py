@@ -59,13 +59,14 @@ class LeaseBook:
             os.unlink(probe)
 
     def _read(self) -> Json:
-        """A book that may not be read is not an empty one: somebody may hold the box."""
+        """A book that may not be read is not an empty one: somebody may hold the box. One that is damaged is."""
         try:
             with open(self._path, encoding="utf-8") as file:
                 book: Json = json.load(file)
         except (FileNotFoundError, ValueError):
-            return {"fence": first_number(), "leases": []}
-        return book
+            book = {}
+        whole = isinstance(book, dict) and isinstance(book.get("fence"), int) and isinstance(book.get("leases"), list)
+        return book if whole else {"fence": first_number(), "leases": []}
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[Json]:
