@@ -15,7 +15,7 @@ from typing import cast
 
 import pytest
 
-from patchbisect.box import Box, CleanReport, LaunchSpec, Run, open_box
+from patchbisect.box import Box, LaunchSpec, Run, open_box
 from patchbisect.box.agent.cleaning import unreadable
 from patchbisect.box.agent.gpus import Gpus
 from patchbisect.testing.fake_gpus import FakeGpu, FakeGpus
@@ -76,23 +76,26 @@ def test_a_process_on_a_gpu_is_named_with_user_command_and_memory_and_not_touche
 
 def test_who_is_in_the_way_is_waited_for_and_told_once(rig: Box, gpus: FakeGpus, colleague: int) -> None:
     gpus.set(FakeGpu(), FakeGpu(processes=[(colleague, 41.0)]))
-    told: list[CleanReport] = []
+    told: list[str] = []
 
-    def waiting(report: CleanReport) -> None:
-        told.append(report)
+    def say(text: str) -> None:
+        told.append(text)
         gpus.set(FakeGpu(), FakeGpu(used_gb=0.6))
 
-    assert rig.prove_clean(wait_s=60.0, waiting=waiting).clean
-    (report,) = told
-    assert f"pid {colleague} (" in report.faults[0]
+    report = rig.prove_clean(wait_s=60.0, say=say)
+    assert report.clean
+    assert report.waited_s > 0
+    (text,) = told
+    assert text.startswith(f"waiting up to 60 s for the box: pid {colleague} (")
 
 
 def test_who_stays_is_named_when_the_wait_is_over(rig: Box, gpus: FakeGpus, colleague: int) -> None:
     gpus.set(FakeGpu(), FakeGpu(processes=[(colleague, 41.0)]))
-    told: list[CleanReport] = []
-    report = rig.prove_clean(wait_s=2.5, waiting=told.append)
+    told: list[str] = []
+    report = rig.prove_clean(wait_s=2.5, say=told.append)
     assert not report.clean
     assert f"pid {colleague} (" in report.faults[0]
+    assert report.waited_s >= 2.5
     assert len(told) == 1
 
 

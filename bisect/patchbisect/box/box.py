@@ -8,7 +8,7 @@ import secrets as randomness
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -152,26 +152,27 @@ class Box:
         return int(self.ask("free_port")["port"])
 
     def prove_clean(
-        self, port: int = 0, *, wait_s: float = 0.0, waiting: Callable[[CleanReport], None] | None = None
+        self, port: int = 0, *, wait_s: float = 0.0, say: Callable[[str], None] | None = None
     ) -> CleanReport:
         """Whether a launch would find the box as it should be. Sweeps what our own earlier launches left.
 
-        Who or what is in the way has ``wait_s`` seconds to go; ``waiting`` hears of it, once a minute. Needs the
-        lease. Raises LeaseLost.
+        Who or what is in the way has ``wait_s`` seconds to go; ``say`` is told of it once a minute. Needs the lease.
+        Raises LeaseLost.
         """
-        deadline = time.monotonic() + wait_s
-        to_be_told = time.monotonic()
-        while True:
-            report = self._looked(port)
-            now = time.monotonic()
-            if report.clean or now >= deadline:
-                return report
-            if waiting and now >= to_be_told:
-                waiting(report)
-                to_be_told = now + TOLD_EVERY_S
-            time.sleep(min(LOOK_AGAIN_S, deadline - now))
+        report = self._look(port)
+        if report.clean or not wait_s:
+            return report
+        began = time.monotonic()
+        to_be_told = began
+        while not report.clean and (left := began + wait_s - time.monotonic()) > 0:
+            if say and time.monotonic() >= to_be_told:
+                say(f"waiting up to {left:.0f} s for the box: {'; '.join(report.faults)}")
+                to_be_told += TOLD_EVERY_S
+            time.sleep(min(LOOK_AGAIN_S, left))
+            report = self._look(port)
+        return replace(report, waited_s=time.monotonic() - began)
 
-    def _looked(self, port: int) -> CleanReport:
+    def _look(self, port: int) -> CleanReport:
         answer = self.ask("prove_clean", port=port)
         return CleanReport(
             clean=answer["clean"],

@@ -61,13 +61,19 @@ class GpuCheck:
 
 
 def gpu_check(
-    box: Box, *, new_id: Callable[[], str], wait_s: float = 0.0, allocate: str = ALLOCATE, exhaust: str = EXHAUST
+    box: Box,
+    *,
+    new_id: Callable[[], str],
+    wait_s: float = 0.0,
+    say: Callable[[str], None] | None = None,
+    allocate: str = ALLOCATE,
+    exhaust: str = EXHAUST,
 ) -> GpuCheck:
-    """Needs the lease, and a box that is clean within ``wait_s`` seconds.
+    """Needs the lease, and a box that is clean within ``wait_s`` seconds; ``say`` is told for whom it waits.
 
     Takes half a minute, and the first GPU of the box. Raises BoxError.
     """
-    clean = box.prove_clean(wait_s=wait_s)
+    clean = box.prove_clean(wait_s=wait_s, say=say)
     if not clean.clean:
         return GpuCheck((Check("clean", False, "; ".join(clean.faults), REMEDY_CLEAN),), b"", None)
     facts = box.hello()

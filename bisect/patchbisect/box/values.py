@@ -205,6 +205,8 @@ class CleanReport:
     faults: tuple[str, ...]
     swept: tuple[str, ...]
     seconds: float
+    waited_s: float = 0.0
+    """How long it was waited for who or what was in the way."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def gpu_check(ctx: invoke.Context, box: str = "", wait_for_box: float = 0.0, jso
 
     project = load_project()
     with rig_of(project, mirror=mirror_of(project), box=box, reason="gpu-check", wait_s=wait_for_box) as rig:
-        found = checked(rig.box, new_id=new_id, wait_s=wait_for_box)
+        found = checked(rig.box, new_id=new_id, wait_s=wait_for_box, say=say)
     exit_code = found.oom_exit.exit_code if found.oom_exit else None
     verdict = classify(found.oom_log, Signals(exit_code=exit_code, alive=False)) if found.oom_log else None
     known = verdict is None or verdict.outcome is Outcome.OOM

@@ -11,7 +11,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from patchbisect import command
-from patchbisect.box import CleanReport, Environment, LaunchSpec, PlacedCode, Run, StopReport
+from patchbisect.box import Environment, LaunchSpec, PlacedCode, Run, StopReport
 from patchbisect.box.failures import CannotEquip, CannotLaunch, LeaseLost, LinkLost, NoSuchLaunch, WrongCode
 from patchbisect.errors import BoxError, PointUnbuildable
 from patchbisect.model import Outcome, Persistence, Stage, Verdict
@@ -60,7 +60,9 @@ def run_trial(
             clock.lap("environment")
         watcher.step("proving the box clean")
         port = port or rig.box.free_port()
-        clean = _clean(rig, port, watcher=watcher, clock=clock)
+        clean = rig.box.prove_clean(port, wait_s=rig.wait_s, say=watcher.step)
+        if clean.waited_s:
+            clock.lap("waited")
         if clean.clean:
             follower = Follower(
                 rig=rig, prepared=prepared, until=until, settle_s=settle_s, watcher=watcher, usual=usual
@@ -83,23 +85,6 @@ def run_trial(
     timings = clock.timings()
     watcher.step(f"{_ending(launched.verdict)} after {timings['total']:.1f} s")
     return recorded(rig, prepared, launched, until=until, timings=timings, tags=tags, identifier=identifier)
-
-
-def _clean(rig: Rig, port: int, *, watcher: Watcher, clock: _Clock) -> CleanReport:
-    """The proof that the box is clean, with the patience that the rig has; what is waited counts apart."""
-    waited = False
-
-    def waiting(report: CleanReport) -> None:
-        nonlocal waited
-        if not waited:
-            clock.lap("prepare")
-        waited = True
-        watcher.step(f"waiting up to {rig.wait_s:.0f} s for the box: {'; '.join(report.faults)}")
-
-    report = rig.box.prove_clean(port, wait_s=rig.wait_s, waiting=waiting)
-    if waited:
-        clock.lap("waited")
-    return report
 
 
 def rejoin_trial(
