@@ -413,6 +413,10 @@ def test_a_resolver_of_a_project_finds_its_runs(project, monkeypatch):
     [
         "HEAD:patches",
         "HEAD^{tree}",
+        "^HEAD",
+        "HEAD..HEAD",
+        "ref:^main",
+        "upstream:^HEAD",
         "$(touch pwned)",
         "`touch pwned`",
         "x;touch",

@@ -199,7 +199,7 @@ class PointResolver:
 
     def _committed(self, *, pin_alone: bool = False) -> tuple[Pin, Queue, tuple[str, ...]]:
         """Pin and queue at HEAD; on disk where nothing is committed yet. ``pin_alone``: no patch is taken of them."""
-        if not self._commit_of("HEAD"):
+        if not self._git.commit("HEAD"):
             return (*self._on_disk(), ("nothing is committed here yet: the queue on disk is taken",))
         what, endings = ("pin", (b"pin.toml",)) if pin_alone else ("queue", _OF_A_QUEUE)
         differs = (f"the {what} on disk differs from HEAD, which is taken; say worktree to mean the files on disk",)
@@ -214,20 +214,16 @@ class PointResolver:
         return _parsed(files, where=folder.name)
 
     def _at(self, revision: str) -> tuple[Pin, Queue]:
-        commit = self._commit_of(revision)
+        commit = self._git.commit(revision)
         if not commit:
             raise UsageError(f"unknown point {revision!r}{did_you_mean(revision, self._names())}", remedy=self._known())
         return _parsed(self._git.files(commit, PIN_FILE.parent.name), where=f"{revision}:{PIN_FILE.parent.name}")
 
     def _differs_from_head(self, endings: tuple[bytes, ...] = _OF_A_QUEUE) -> bool:
-        if not self._commit_of("HEAD"):
+        if not self._git.commit("HEAD"):
             return False
         ran = self._git.run("status", "--porcelain", "--untracked-files=all", "--", PIN_FILE.parent.name)
         return ran.status == 0 and any(line.endswith(endings) for line in ran.out.splitlines())
-
-    def _commit_of(self, revision: str) -> str:
-        ran = self._git.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-        return ran.text.splitlines()[-1] if ran.status == 0 else ""
 
     def _is_ref(self, name: str) -> bool:
         """A branch, tag or remote branch of that whole name; an abbreviated commit id is none."""

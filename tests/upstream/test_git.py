@@ -54,3 +54,11 @@ def test_a_fetch_tells_how_far_it_is_and_keeps_that_out_of_its_complaint(
     failed = store.fetch(upstream.path.as_uri(), "nowhere:refs/y", say=said.append)
     assert failed.status
     assert "nowhere" in failed.reason
+
+
+def test_a_commit_is_named_by_what_names_one(upstream: Upstream) -> None:
+    repository = Git(upstream.path, worktree=True)
+    head = repository.text("rev-parse", "HEAD")
+    assert [repository.commit(rev) for rev in ("HEAD", head, head[:9])] == [head] * 3
+    for rev in ("^HEAD", "HEAD..HEAD", "HEAD^!", "HEAD^@", "--all", "-x", "", "nowhere", "HEAD:", "HEAD\nHEAD"):
+        assert repository.commit(rev) == "", rev

@@ -47,13 +47,8 @@ def revision_timeline(
 def _commits(repository: Git, first: str, last: str) -> list[_Commit]:
     """Oldest first; empty where these are no two revisions on one line."""
     names = [name.partition("@")[0].removeprefix("ref:") if "@{" not in name else name for name in (first, last)]
-    ids = [
-        repository.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}") for name in names
-    ]
-    if any(ran.status for ran in ids):
-        return []
-    start, end = (ran.text for ran in ids)
-    if repository.run("merge-base", "--is-ancestor", start, end).status:
+    start, end = map(repository.commit, names)
+    if not start or not end or repository.run("merge-base", "--is-ancestor", start, end).status:
         return []
     folder = PIN_FILE.parent.name
     listed = repository.text("log", "--first-parent", "--reverse", "--format=%H %s", f"{start}..{end}", "--", folder)

@@ -82,23 +82,22 @@ def commits_of(mirror: Mirror, base: Base, *, rev: str, clone: Path | None) -> l
         new = _commit_in(clone, new if dots else old)
         store.output("fetch", "--quiet", "--no-tags", str(clone), f"+{new}:refs/patchbisect/imports/{new}")
         old = _commit_in(clone, old) if dots else new
-    ran = (
-        store.run("rev-list", "--reverse", f"{old}..{new}")
-        if dots
-        else store.run("rev-parse", f"{new or rev}^{{commit}}")
-    )
-    if ran.status or not ran.text:
+    if dots:
+        found = store.run("rev-list", "--reverse", "--end-of-options", f"{old}..{new}").text.split()
+    else:
+        found = [commit for commit in [store.commit(new or rev)] if commit]
+    if not found:
         raise UsageError(f"{rev!r} names no commits", remedy="Give a commit, or A..B; for another clone use --clone.")
-    return ran.text.split()
+    return found
 
 
 def _commit_in(clone: Path, rev: str) -> str:
     if not clone.is_dir():
         raise UsageError(f"{clone}: there is no such folder", remedy="Give a clone of SGLang that has the commits.")
-    ran = Git(clone, worktree=True).run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{rev}^{{commit}}")
-    if ran.status:
+    commit = Git(clone, worktree=True).commit(rev)
+    if not commit:
         raise UsageError(f"{clone} has no revision {rev!r}", remedy="Fetch it there, or check its name.")
-    return ran.text
+    return commit
 
 
 def _commit(store: Git, patch: Patch, *, tree: str, parent: str) -> str:

@@ -24,11 +24,11 @@ def files_at(project: Project, rev: str = "") -> dict[str, bytes]:
     if not rev:
         return {path.name: path.read_bytes() for path in sorted(project.patches.iterdir()) if path.is_file()}
     repository = Git(project.root, worktree=True)
-    ran = repository.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{rev}^{{commit}}")
-    if ran.status:
+    commit = repository.commit(rev)
+    if not commit:
         raise UsageError(f"this repository has no revision {rev!r}", remedy="git branch -a, git log")
     below = repository.text("rev-parse", "--show-prefix")
-    return repository.files(ran.text, f"{below}patches")
+    return repository.files(commit, f"{below}patches")
 
 
 def pin_in(files: Files) -> Pin:

@@ -163,7 +163,7 @@ def commit_in(clone: Git, base: Base) -> str:
     """The commit of a base in a clone; a release by its tag. ``""`` where the clone does not have it."""
     rev = base.rev or base.pin.commit
     name = f"v{release_of(base)}" if rev.startswith("release:") else rev
-    return clone.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").text
+    return clone.commit(name)
 
 
 def _text(git: Git, blob: str) -> str:

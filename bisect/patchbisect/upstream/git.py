@@ -48,7 +48,8 @@ _OF_ANOTHER_REPOSITORY = (
 """Set by git for the hooks of a repository: run from one, we would write into that repository."""
 _NO_QUESTIONS = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=15"}
 
-
+FULL_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+WHICH_COMMIT = ("rev-parse", "--verify", "--quiet", "--end-of-options")
 _PROGRESS = re.compile(r"(?:remote: )?[A-Z][\w ]+: +\d+")
 """``Receiving objects:  45% (9/20), 3.10 MiB | 1.2 MiB/s``"""
 _TELL_EVERY_S = 3.0
@@ -138,6 +139,11 @@ class Git:
     def text(self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> str:
         """Standard output as stripped text. Raises BoxError."""
         return self.output(*arguments, stdin=stdin, env=env).decode("utf-8", "surrogateescape").strip()
+
+    def commit(self, rev: str) -> str:
+        """The id of the commit that ``rev`` names; ``""`` for none, and for a set of commits (``^A``, ``A..B``)."""
+        found = self.run(*WHICH_COMMIT, f"{rev}^{{commit}}").text
+        return found if FULL_ID.fullmatch(found) else ""
 
     def ids(self, names: Sequence[str]) -> list[str]:
         """The object id that each name stands for, ``""`` where there is none, in one process."""

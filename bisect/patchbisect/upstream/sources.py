@@ -10,7 +10,7 @@ from typing import Protocol
 
 from patchbisect.errors import BoxError, PatchbisectError, UsageError
 from patchbisect.model import Base, Pin
-from patchbisect.upstream.git import Git, Ran
+from patchbisect.upstream.git import FULL_ID, WHICH_COMMIT, Git, Ran
 from patchbisect.upstream.needs import Need, needs_of_wheel
 from patchbisect.upstream.ranges import by_history, by_version, version_of
 from patchbisect.upstream.wheels import Wheel, fetch_wheel, import_stream
@@ -22,7 +22,6 @@ _PROBE_S = 20.0
 """How long a repository may take to answer at all (seconds). Arbitrary: a slow link answers in 5."""
 _NOT_THERE = ("not our ref", "couldn't find remote ref", "no such remote ref", "unadvertised object")
 _SHORT_ID = re.compile(r"[0-9a-f]{7,39}")
-_FULL_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 Say = Callable[[str], None]
 
@@ -75,7 +74,7 @@ class GitSource:
 
     def cached(self, base: Base) -> BaseCode | None:
         rev = base.rev or base.pin.commit
-        if not _FULL_ID.fullmatch(rev):
+        if not FULL_ID.fullmatch(rev):
             return None
         [commit] = self.store.ids([f"{_git_ref(rev)}^{{commit}}"])
         return BaseCode(commit=commit, source=self._source(base.pin)) if commit else None
@@ -143,7 +142,7 @@ class GitSource:
         return self.past.text("rev-parse", "--is-shallow-repository") == "true"
 
     def freeze(self, base: Base) -> Base:
-        if not base.rev or _FULL_ID.fullmatch(base.rev):
+        if not base.rev or FULL_ID.fullmatch(base.rev):
             return base
         if base.rev.startswith("release:"):
             raise NotAnswering(f"{base.rev!r} is a release", remedy="Set upstream.source to release or auto.")
@@ -171,10 +170,8 @@ class GitSource:
         """A branch, tag or abbreviation as a full id; only a local clone knows abbreviations."""
         what = f"revision {base.rev!r}"
         if folder := self._clone_folder():
-            ran = Git(folder, worktree=True).over_network(
-                "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base.rev}^{{commit}}"
-            )
-            if ran.status == 0:
+            ran = Git(folder, worktree=True).over_network(*WHICH_COMMIT, f"{base.rev}^{{commit}}")
+            if FULL_ID.fullmatch(ran.text):
                 return ran.text
             raise self._failure(ran, what=what, pin=base.pin)
         if known := self._known(base.rev):
@@ -196,8 +193,7 @@ class GitSource:
         """The commit that a shortened id names among those whose history was fetched; ``""`` for none."""
         if not _SHORT_ID.fullmatch(rev) or not (self.past.where / "HEAD").exists():
             return ""
-        ran = self.past.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{rev}^{{commit}}")
-        return ran.text if ran.status == 0 else ""
+        return self.past.commit(rev)
 
     def _probe(self, url: str, *, pin: Pin) -> None:
         """A firewall that swallows packets would hold a fetch for minutes before anyone hears of the release."""
